@@ -1,0 +1,42 @@
+"""Layer normalisation for NumPy arrays on CPUs: fast, exact, reproducible."""
+
+from lnfast._version import __version__
+
+try:
+    from lnfast import _api
+except ModuleNotFoundError as error:
+    if error.name != "lnfast._api":
+        raise
+    raise ImportError(
+        "lnfast's compiled extension is not there: this is the source tree, or the build failed. "
+        "Run `pip install .` in it, and import lnfast from another folder."
+    ) from error
+
+from lnfast import reference
+from lnfast._api import (
+    config,
+    get_num_threads,
+    layer_norm,
+    layer_norm_backward,
+    layer_norm_forward,
+    set_num_threads,
+    show_config,
+)
+from lnfast._arguments import LayerNormCache
+from lnfast.layer import LayerNorm
+
+__all__ = [
+    "LayerNorm",
+    "LayerNormCache",
+    "__version__",
+    "config",
+    "get_num_threads",
+    "layer_norm",
+    "layer_norm_backward",
+    "layer_norm_forward",
+    "reference",
+    "set_num_threads",
+    "show_config",
+]
+
+del _api

@@ -1,0 +1,494 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
+"""The door: arguments to pointers, shape to rows and columns, outputs allocated, kernels called.
+
+A call whose arguments are plain (exact arrays of one dtype, C-contiguous, native, no out) is recognised here and goes straight
+to the kernels. Every other call is made plain first by lnfast._arguments, which holds all checks and their errors.
+"""
+import os
+
+cimport numpy as cnp
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.long cimport PyLong_CheckExact
+from kernels cimport (
+    available_threads, ln_choose, ln_cpu_quota, ln_isa, ln_isa_at, ln_openmp, ln_rows, ln_rows_f32, ln_rows_f64, ln_thread_cap,
+    ln_watch_forks, run_backward, run_forward,
+)
+
+from lnfast import _arguments
+from lnfast._arguments import LayerNormCache
+from lnfast._cgroup import cpu_quota
+from lnfast._version import __version__
+
+cnp.import_array()
+
+cdef extern from * nogil:
+    """
+    #if defined(__clang__)
+    static const char ln_compiler[] = __VERSION__;
+    #else
+    static const char ln_compiler[] = "gcc " __VERSION__;
+    #endif
+    """
+    const char ln_compiler[]
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object, int *) noexcept
+
+cdef extern from "numpy/arrayobject.h" nogil:
+    bint PyArray_ISCARRAY_RO(cnp.ndarray)
+    void *PyArray_DATA(cnp.ndarray)
+
+# Elements from which a call lets other Python threads run while it computes: below it, handing over would cost more.
+cdef enum:
+    RELEASE_ELEMENTS = 4096
+
+
+# Everything the kernels need of one call.
+cdef struct Call:
+    const ln_rows *kernels
+    void *x
+    void *weight
+    void *bias
+    Py_ssize_t rows
+    Py_ssize_t cols
+    double eps
+    int threads
+    int itemsize
+
+
+cdef inline bint is_plain(object x) noexcept:
+    """An exact ndarray of float32 or float64, C-contiguous, aligned, native."""
+    if not cnp.PyArray_CheckExact(x) or not PyArray_ISCARRAY_RO(<cnp.ndarray> x):
+        return False
+    cdef int dtype = cnp.PyArray_TYPE(<cnp.ndarray> x)
+    return dtype == cnp.NPY_FLOAT32 or dtype == cnp.NPY_FLOAT64
+
+
+cdef inline bint is_parameter(object w, cnp.ndarray x, int axes, void **data) noexcept:
+    """None, or a plain array of x's dtype with the shape of x's last axes; *data its elements."""
+    cdef int axis
+    if w is None:
+        data[0] = NULL
+        return True
+    if not is_plain(w):
+        return False
+    cdef cnp.ndarray a = <cnp.ndarray> w
+    if cnp.PyArray_TYPE(a) != cnp.PyArray_TYPE(x) or cnp.PyArray_NDIM(a) != axes:
+        return False
+    for axis in range(axes):
+        if cnp.PyArray_DIM(a, axis) != cnp.PyArray_DIM(x, cnp.PyArray_NDIM(x) - axes + axis):
+            return False
+    data[0] = PyArray_DATA(a)
+    return True
+
+
+cdef inline int plain_axes(object normalized_shape, object weight, cnp.ndarray x) noexcept:
+    """How many of x's last axes are normalised; 0 where it takes more than a look, or is wrong."""
+    cdef int axes, axis, ndim = cnp.PyArray_NDIM(x)
+    cdef object length
+    if normalized_shape is None:
+        axes = cnp.PyArray_NDIM(<cnp.ndarray> weight) if cnp.PyArray_CheckExact(weight) else 0
+        return axes if axes <= ndim else 0
+    if PyLong_CheckExact(normalized_shape):
+        return 1 if ndim and is_length(normalized_shape, cnp.PyArray_DIM(x, ndim - 1)) else 0
+    if type(normalized_shape) is not tuple:
+        return 0
+    axes = <int> len(<tuple> normalized_shape)
+    if axes > ndim:
+        return 0
+    for axis in range(axes):
+        length = (<tuple> normalized_shape)[axis]
+        if not PyLong_CheckExact(length) or not is_length(length, cnp.PyArray_DIM(x, ndim - axes + axis)):
+            return 0
+    return axes
+
+
+cdef inline bint is_length(object length, Py_ssize_t wanted) noexcept:
+    cdef int overflow = 0
+    return PyLong_AsLongLongAndOverflow(length, &overflow) == wanted and not overflow
+
+
+cdef inline int plan_plain(object x, object normalized_shape, object weight, object bias, object eps, Call *call) noexcept:
+    """Fill in `call` and return the number of normalised axes; 0 where an argument is not plain."""
+    if not is_plain(x) or not PyFloat_CheckExact(eps):
+        return 0
+    cdef int axes = plain_axes(normalized_shape, weight, <cnp.ndarray> x)
+    call.eps = PyFloat_AS_DOUBLE(eps)
+    if axes == 0 or not 0 <= call.eps <= 1.7976931348623157e308:
+        return 0
+    if not is_parameter(weight, <cnp.ndarray> x, axes, &call.weight):
+        return 0
+    if not is_parameter(bias, <cnp.ndarray> x, axes, &call.bias):
+        return 0
+    call.threads = 0
+    plan_rows_of(<cnp.ndarray> x, axes, call)
+    return axes
+
+
+cdef inline void plan_rows_of(cnp.ndarray x, int axes, Call *call) noexcept:
+    """Rows, columns and kernels for x, whose last `axes` axes are a row."""
+    cdef int axis, lead = cnp.PyArray_NDIM(x) - axes
+    call.x = PyArray_DATA(x)
+    call.rows = call.cols = 1
+    for axis in range(lead):
+        call.rows *= cnp.PyArray_DIM(x, axis)
+    for axis in range(lead, lead + axes):
+        call.cols *= cnp.PyArray_DIM(x, axis)
+    if cnp.PyArray_TYPE(x) == cnp.NPY_FLOAT32:
+        call.kernels = ln_rows_f32()
+        call.itemsize = 4
+    else:
+        call.kernels = ln_rows_f64()
+        call.itemsize = 8
+
+
+cdef inline cnp.ndarray empty_like(cnp.ndarray x):
+    return cnp.PyArray_EMPTY(cnp.PyArray_NDIM(x), cnp.PyArray_DIMS(x), cnp.PyArray_TYPE(x), 0)
+
+
+cdef inline cnp.ndarray empty_statistic(cnp.ndarray x, int axes):
+    """For a mean or rstd: float64, x's shape with 1 for each normalised axis."""
+    cdef cnp.npy_intp dims[64]
+    cdef int axis, ndim = cnp.PyArray_NDIM(x)
+    for axis in range(ndim):
+        dims[axis] = cnp.PyArray_DIM(x, axis) if axis < ndim - axes else 1
+    return cnp.PyArray_EMPTY(ndim, dims, cnp.NPY_FLOAT64, 0)
+
+
+cdef inline cnp.ndarray empty_parameter(cnp.ndarray x, int axes):
+    """For a dweight or dbias: x's dtype, the shape of its last axes."""
+    cdef int lead = cnp.PyArray_NDIM(x) - axes
+    return cnp.PyArray_EMPTY(axes, cnp.PyArray_DIMS(x) + lead, cnp.PyArray_TYPE(x), 0)
+
+
+cdef inline void call_forward(Call *c, void *y, double *mean, double *rstd) noexcept:
+    if c.rows * c.cols < RELEASE_ELEMENTS:
+        run_forward(c.kernels, c.x, c.weight, c.bias, c.rows, c.cols, c.eps, c.threads, c.itemsize, y, mean, rstd)
+    else:
+        with nogil:
+            run_forward(c.kernels, c.x, c.weight, c.bias, c.rows, c.cols, c.eps, c.threads, c.itemsize, y, mean, rstd)
+
+
+cdef inline int call_backward(Call *c, void *dy, double *mean, double *rstd, void *dx, void *dweight, void *dbias) except -1:
+    cdef int failed
+    if c.rows * c.cols < RELEASE_ELEMENTS:
+        failed = run_backward(c.kernels, c.x, dy, c.weight, mean, rstd, c.rows, c.cols, c.threads, c.itemsize, dx, dweight,
+                              dbias)
+    else:
+        with nogil:
+            failed = run_backward(c.kernels, c.x, dy, c.weight, mean, rstd, c.rows, c.cols, c.threads, c.itemsize, dx, dweight,
+                                  dbias)
+    if failed:
+        raise MemoryError("no memory for the sums of dweight and dbias")
+    return 0
+
+
+cdef inline void *data_or_null(object a) noexcept:
+    return NULL if a is None else PyArray_DATA(<cnp.ndarray> a)
+
+
+cdef int fill_call(Call *call, object args) except 0:
+    """`call` from checked arguments (_arguments.Forward or Backward); the number of normalised axes."""
+    cdef int axes = <int> len(args.normalized_shape)
+    plan_rows_of(args.x, axes, call)
+    call.weight = data_or_null(args.weight)
+    call.threads = args.num_threads
+    return axes
+
+
+def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, out=None, num_threads=None, check_finite=False):
+    """Layer normalisation over the trailing axes of x.
+
+    ::
+
+        y = (x - mean) * rstd * weight + bias,    rstd = 1 / sqrt(var + eps)
+
+    with mean and var (the population's, divided by the number of elements) of each group of trailing elements.
+
+    Parameters
+    ----------
+    x : array_like, shape ``lead + normalized_shape``
+        float32 and float64 are kept, integers and bools become float64. Any strides, byte order and alignment; never written
+        to unless it is `out`. C-contiguous input is not copied.
+    normalized_shape : int or sequence of int, optional
+        The trailing shape of x that is one group; by default the shape of `weight`.
+    weight, bias : array_like, shape ``normalized_shape``, optional
+        Scale and shift, cast once to x's dtype; None for ones and for zeros.
+    eps : float, default 1e-5
+        Added to the variance, in units of x squared; finite and at least 0.
+    out : ndarray, optional
+        Where the result goes: x's shape and dtype, any strides, writable. It may be x itself and may overlap any input; the
+        result is as if the inputs had been copied first.
+    num_threads : int, optional
+        Threads of this call, taken as given. By default what OpenMP says, capped by `set_num_threads`, the CPU affinity, the
+        container's quota and the amount of work. The result has the same bits for every number.
+    check_finite : bool, default False
+        Raise ValueError, with `out` untouched, for NaN or infinity in an input or in the result. Otherwise they spoil their
+        own group and no other.
+
+    Returns
+    -------
+    y : ndarray, x's shape and dtype
+        A fresh C-contiguous array, or `out`.
+
+    Raises
+    ------
+    TypeError
+        For complex, object, string and extended-precision arrays, masked arrays, and arguments of the wrong kind.
+    ValueError
+        For shapes that do not fit and values out of range. No argument has been changed.
+
+    Notes
+    -----
+    Each y is within 3 machine epsilons of the exact value, relative to ``abs(weight) * max(1, abs(xhat)) + abs(bias)``, for
+    every finite x. Ba, Kiros, Hinton, "Layer Normalization", 2016, arXiv 1607.06450.
+
+    Examples
+    --------
+    >>> import numpy as np, lnfast
+    >>> lnfast.layer_norm(np.array([[1.0, 2.0, 3.0]]), 3, [1, 2, 3], [0, 1, -1], eps=1 / 3)
+    array([[-1.,  1.,  2.]])
+    """
+    cdef Call call
+    cdef cnp.ndarray y
+    if out is None and num_threads is None and check_finite is False:
+        if plan_plain(x, normalized_shape, weight, bias, eps, &call):
+            y = empty_like(<cnp.ndarray> x)
+            call_forward(&call, PyArray_DATA(y), NULL, NULL)
+            return y
+    args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=False)
+    fill_call(&call, args)
+    call.bias = data_or_null(args.bias)
+    call.eps = args.eps
+    call_forward(&call, data_or_null(args.y), NULL, NULL)
+    return _arguments.deliver_forward(args)
+
+
+def layer_norm_forward(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, out=None, num_threads=None,
+                       check_finite=False):
+    """Layer normalisation, and the record that the backward pass needs.
+
+    The cache keeps x by reference: changing x in place before `layer_norm_backward` changes the gradients. It keeps its own
+    copy of weight.
+
+    Parameters
+    ----------
+    x, normalized_shape, weight, bias, eps, num_threads, check_finite
+        As in `layer_norm`.
+    out : ndarray, optional
+        As in `layer_norm`, but it must share no memory with x, which the cache needs.
+
+    Returns
+    -------
+    y : ndarray, x's shape and dtype
+        The same bits as from `layer_norm`.
+    cache : LayerNormCache
+        x, normalized_shape, weight, and mean and rstd: float64, shape ``lead + (1,) * len(normalized_shape)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `layer_norm`; ValueError where `out` overlaps x.
+    """
+    cdef Call call
+    cdef cnp.ndarray y, mean, rstd
+    cdef int axes
+    if out is None and num_threads is None and check_finite is False:
+        axes = plan_plain(x, normalized_shape, weight, bias, eps, &call)
+        if axes:
+            if weight is not None:
+                weight = cnp.PyArray_NewCopy(<cnp.ndarray> weight, cnp.NPY_CORDER)
+                call.weight = PyArray_DATA(<cnp.ndarray> weight)
+            y = empty_like(<cnp.ndarray> x)
+            mean = empty_statistic(<cnp.ndarray> x, axes)
+            rstd = empty_statistic(<cnp.ndarray> x, axes)
+            call_forward(&call, PyArray_DATA(y), <double *> PyArray_DATA(mean), <double *> PyArray_DATA(rstd))
+            if type(normalized_shape) is not tuple:
+                normalized_shape = trailing_shape(<cnp.ndarray> x, axes)
+            return y, tuple.__new__(LayerNormCache, (x, normalized_shape, weight, mean, rstd))
+    args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=True)
+    axes = fill_call(&call, args)
+    call.bias = data_or_null(args.bias)
+    call.eps = args.eps
+    mean = empty_statistic(args.x, axes)
+    rstd = empty_statistic(args.x, axes)
+    call_forward(&call, data_or_null(args.y), <double *> PyArray_DATA(mean), <double *> PyArray_DATA(rstd))
+    result = _arguments.deliver_forward(args)
+    return result, LayerNormCache(args.x, args.normalized_shape, args.weight, mean, rstd)
+
+
+cdef inline tuple trailing_shape(cnp.ndarray x, int axes):
+    cdef int axis, ndim = cnp.PyArray_NDIM(x)
+    if axes == 1:
+        return (cnp.PyArray_DIM(x, ndim - 1),)
+    return tuple([cnp.PyArray_DIM(x, axis) for axis in range(ndim - axes, ndim)])
+
+
+def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, num_threads=None, check_finite=False):
+    """Gradients of layer normalisation.
+
+    ::
+
+        h = dy * weight
+        dx = rstd * (h - mean(h) - xhat * mean(h * xhat))       means over each group
+        dweight = sum(dy * xhat),    dbias = sum(dy)            sums over the groups, never means
+
+    Parameters
+    ----------
+    dy : array_like, x's shape
+        Gradient of the loss with respect to y, cast to x's dtype.
+    cache : LayerNormCache
+        From `layer_norm_forward`, or built by hand; every field is checked. `cache.x` must be as it was in the forward pass.
+    output_mask : sequence of three bools, default (True, True, True)
+        Which of dx, dweight and dbias to compute; the others are None.
+    out : ndarray, optional
+        Receives dx: x's shape and dtype, any strides, writable. It may be dy, and may overlap any input.
+    num_threads, check_finite
+        As in `layer_norm`; check_finite also refuses a record with rstd <= 0.
+
+    Returns
+    -------
+    dx : ndarray, x's shape and dtype, or None
+        A fresh C-contiguous array, or `out`.
+    dweight, dbias : ndarray, shape ``normalized_shape``, x's dtype, or None
+        Defined without a weight or bias as well.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments that do not fit; nothing has been changed.
+    MemoryError
+        Where there is no room for the sums of the row blocks; nothing has been changed.
+
+    Notes
+    -----
+    The gradients have the same bits on any number of threads. Ba, Kiros, Hinton 2016, arXiv 1607.06450.
+    """
+    cdef Call call
+    cdef cnp.ndarray x
+    cdef int axes
+    if (out is None and num_threads is None and check_finite is False and output_mask is ALL
+            and type(cache) is LayerNormCache):
+        axes = plan_cache(<tuple> cache, &call)
+        if axes and is_plain(dy):
+            x = <cnp.ndarray> (<tuple> cache)[0]
+            if is_like(<cnp.ndarray> dy, x):
+                dx = empty_like(x)
+                dweight = empty_parameter(x, axes)
+                dbias = empty_parameter(x, axes)
+                call_backward(&call, data_or_null(dy), <double *> data_or_null((<tuple> cache)[3]),
+                              <double *> data_or_null((<tuple> cache)[4]), data_or_null(dx), data_or_null(dweight),
+                              data_or_null(dbias))
+                return dx, dweight, dbias
+    args = _arguments.backward(dy, cache, output_mask, out, num_threads, check_finite)
+    axes = fill_call(&call, args)
+    dweight = empty_parameter(args.x, axes) if args.output_mask[1] else None
+    dbias = empty_parameter(args.x, axes) if args.output_mask[2] else None
+    call_backward(&call, data_or_null(args.dy), <double *> data_or_null(args.mean), <double *> data_or_null(args.rstd),
+                  data_or_null(args.dx), data_or_null(dweight), data_or_null(dbias))
+    return _arguments.deliver_backward(args, dweight, dbias)
+
+
+cdef object ALL = layer_norm_backward.__kwdefaults__["output_mask"]
+
+
+cdef inline bint is_like(cnp.ndarray a, cnp.ndarray x) noexcept:
+    """a has x's dtype and shape."""
+    cdef int axis
+    if cnp.PyArray_TYPE(a) != cnp.PyArray_TYPE(x) or cnp.PyArray_NDIM(a) != cnp.PyArray_NDIM(x):
+        return False
+    for axis in range(cnp.PyArray_NDIM(x)):
+        if cnp.PyArray_DIM(a, axis) != cnp.PyArray_DIM(x, axis):
+            return False
+    return True
+
+
+cdef inline int plan_cache(tuple cache, Call *call) noexcept:
+    """As plan_plain, for a LayerNormCache: 0 where a field is not plain."""
+    if len(cache) != 5 or not is_plain(cache[0]):
+        return 0
+    cdef cnp.ndarray x = <cnp.ndarray> cache[0]
+    if type(cache[1]) is not tuple:
+        return 0
+    cdef int axes = plain_axes(cache[1], None, x)
+    if axes == 0 or not is_parameter(cache[2], x, axes, &call.weight):
+        return 0
+    if not is_statistic(cache[3], x, axes) or not is_statistic(cache[4], x, axes):
+        return 0
+    call.threads = 0
+    plan_rows_of(x, axes, call)
+    return axes
+
+
+cdef inline bint is_statistic(object s, cnp.ndarray x, int axes) noexcept:
+    """A plain float64 array of x's shape with 1 for each normalised axis."""
+    cdef int axis, ndim = cnp.PyArray_NDIM(x)
+    if not is_plain(s):
+        return False
+    cdef cnp.ndarray a = <cnp.ndarray> s
+    if cnp.PyArray_TYPE(a) != cnp.NPY_FLOAT64 or cnp.PyArray_NDIM(a) != ndim:
+        return False
+    for axis in range(ndim):
+        if cnp.PyArray_DIM(a, axis) != (cnp.PyArray_DIM(x, axis) if axis < ndim - axes else 1):
+            return False
+    return True
+
+
+def set_num_threads(n):
+    """Cap the threads of every later call that is not given `num_threads`.
+
+    Parameters
+    ----------
+    n : int or None
+        At least 1; None takes the cap away. More than OpenMP, the affinity or the container's quota allow does no harm.
+    """
+    global ln_thread_cap
+    ln_thread_cap = _arguments.threads(n)
+
+
+def get_num_threads():
+    """Threads that a large enough call would use now."""
+    return available_threads()
+
+
+def config():
+    """What this build is and how it runs here.
+
+    Returns
+    -------
+    dict
+        version (str), isa (str, the instruction set in force), isa_available (list of str, best first), openmp (bool),
+        num_threads (int, what a large call would use) and compiler (str).
+    """
+    cdef int i = 0
+    available = []
+    while ln_isa_at(i) != NULL:
+        available.append(ln_isa_at(i).decode())
+        i += 1
+    return {
+        "version": __version__,
+        "isa": ln_isa().decode(),
+        "isa_available": available,
+        "openmp": bool(ln_openmp),
+        "num_threads": available_threads(),
+        "compiler": (<bytes> ln_compiler).decode(),
+    }
+
+
+def show_config():
+    """Print `config()`, a line each, for a bug report."""
+    for name, value in config().items():
+        print(f"{name:14}{', '.join(value) if isinstance(value, list) else value}")
+
+
+def _start():
+    """Once, at import: the instruction set, the quota, the fork hook."""
+    global ln_cpu_quota
+    name = os.environ.get("LNFAST_ISA", "")
+    if ln_choose(name.encode()):
+        raise ImportError(f"LNFAST_ISA={name!r} is not one of {', '.join(config()['isa_available'])}")
+    ln_cpu_quota = cpu_quota()
+    ln_watch_forks()
+
+
+_start()

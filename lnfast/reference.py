@@ -1,0 +1,127 @@
+"""The definition of layer normalisation, in plain float64 NumPy.
+
+The same functions as lnfast itself, with the same arguments, errors, shapes and dtypes, written
+to be read: everything is computed in float64 and cast to x's dtype at the end. The name of a
+gradient is that of its variable with a d in front. (Ba, Kiros, Hinton 2016, arXiv 1607.06450)
+"""
+
+from collections.abc import Sequence
+from typing import Any, SupportsFloat, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lnfast import _arguments
+from lnfast._arguments import LayerNormCache
+
+__all__ = ["LayerNormCache", "layer_norm", "layer_norm_backward", "layer_norm_forward"]
+
+Array = NDArray[Any]
+Axes = tuple[int, ...]
+
+
+def layer_norm(
+    x: ArrayLike,
+    normalized_shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    eps: SupportsFloat = 1e-5,
+    *,
+    out: Array | None = None,
+    num_threads: SupportsIndex | None = None,
+    check_finite: bool = False,
+) -> Array:
+    """Normalise the trailing axes of x: ``(x - mean) * rstd * weight + bias``.
+
+    As `lnfast.layer_norm`, whose documentation holds here; num_threads is checked and unused.
+    """
+    args = _arguments.forward(
+        x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=False
+    )
+    _normalize(args)
+    return _arguments.deliver_forward(args)
+
+
+def layer_norm_forward(
+    x: ArrayLike,
+    normalized_shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    eps: SupportsFloat = 1e-5,
+    *,
+    out: Array | None = None,
+    num_threads: SupportsIndex | None = None,
+    check_finite: bool = False,
+) -> tuple[Array, LayerNormCache]:
+    """Layer normalisation, and the record that the backward pass needs.
+
+    As `lnfast.layer_norm_forward`; num_threads is checked and unused.
+    """
+    args = _arguments.forward(
+        x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=True
+    )
+    mean, rstd = _normalize(args)
+    y = _arguments.deliver_forward(args)
+    return y, LayerNormCache(args.x, args.normalized_shape, args.weight, mean, rstd)
+
+
+def layer_norm_backward(
+    dy: ArrayLike,
+    cache: LayerNormCache,
+    *,
+    output_mask: Sequence[bool] = (True, True, True),
+    out: Array | None = None,
+    num_threads: SupportsIndex | None = None,
+    check_finite: bool = False,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """The gradients dx, dweight and dbias of a loss whose gradient for y is dy.
+
+    As `lnfast.layer_norm_backward`; num_threads is checked and unused.
+    """
+    args = _arguments.backward(dy, cache, output_mask, out, num_threads, check_finite)
+    want_dx, want_dweight, want_dbias = args.output_mask
+    lead, axes = _split_axes(args.x, args.normalized_shape)
+    dweight = dbias = None
+    with np.errstate(all="ignore"):
+        x, dy, weight = _float64(args.x), _float64(args.dy), _float64(args.weight, missing=1.0)
+        xhat = (x - args.mean) * args.rstd
+        if want_dweight:
+            dweight = (dy * xhat).sum(axis=lead).astype(args.x.dtype)
+        if want_dbias:
+            dbias = dy.sum(axis=lead).astype(args.x.dtype)
+        if args.dx is not None:
+            h = dy * weight
+            dx = args.rstd * (h - _mean(h, axes) - xhat * _mean(h * xhat, axes))
+            args.dx[...] = dx
+    return _arguments.deliver_backward(args, dweight, dbias)
+
+
+def _normalize(args: _arguments.Forward) -> tuple[Array, Array]:
+    """Fill args.y, and return the mean and rstd of each row."""
+    _, axes = _split_axes(args.x, args.normalized_shape)
+    with np.errstate(all="ignore"):
+        x = _float64(args.x)
+        weight, bias = _float64(args.weight, missing=1.0), _float64(args.bias, missing=0.0)
+        mean = _mean(x, axes)
+        mean = mean + _mean(x - mean, axes)  # what rounding took: exact in a constant row
+        var = _mean((x - mean) ** 2, axes)
+        rstd = 1 / np.sqrt(var + args.eps)
+        xhat = (x - mean) * rstd
+        args.y[...] = xhat * weight + bias
+    return mean, rstd
+
+
+def _mean(a: Array, axes: Axes) -> Array:
+    """The mean over axes, kept as axes of length 1; NaN where there are no elements."""
+    count = np.prod([a.shape[axis] for axis in axes])
+    return np.asarray(a.sum(axis=axes, keepdims=True) / count)
+
+
+def _split_axes(x: Array, normalized_shape: Axes) -> tuple[Axes, Axes]:
+    """The axes that count the rows, and those that make up a row."""
+    first = x.ndim - len(normalized_shape)
+    return tuple(range(first)), tuple(range(first, x.ndim))
+
+
+def _float64(array: Array | None, missing: float = 0.0) -> Array:
+    return np.asarray(missing if array is None else array, np.float64)

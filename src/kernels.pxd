@@ -1,0 +1,196 @@
+"""The Cython kernels: a plan of row blocks, prange over it, how many threads. Knows OpenMP and processes.
+
+Nothing here holds the GIL, raises, or looks at a Python object. Work is split by shape, never by thread: forward's split does
+not show in its bits, backward's blocks depend on the numbers of rows and columns alone.
+"""
+from cython.parallel cimport prange
+from libc.math cimport NAN
+from libc.stdlib cimport free, malloc
+
+cdef extern from "kernels.h" nogil:
+    ctypedef void ln_forward(const void *, const void *, const void *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
+                             double, int, void *, double *, double *) noexcept
+    ctypedef void ln_backward(const void *, const void *, const void *, const double *, const double *,
+                              Py_ssize_t, Py_ssize_t, Py_ssize_t, int, void *, double *) noexcept
+    ctypedef void ln_fold(const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, void *, void *) noexcept
+    ctypedef struct ln_rows:
+        ln_forward *forward
+        ln_backward *backward
+        ln_fold *fold
+        int planes
+    int ln_choose(const char *name)
+    const char *ln_isa()
+    const char *ln_isa_at(int i)
+    const ln_rows *ln_rows_f32()
+    const ln_rows *ln_rows_f64()
+
+cdef extern from * nogil:
+    """
+    #ifdef _OPENMP
+    #include <omp.h>
+    enum { ln_openmp = 1 };
+    #else
+    enum { ln_openmp = 0 };
+    static int omp_get_max_threads(void) { return 1; }
+    static int omp_get_num_procs(void) { return 1; }
+    #endif
+
+    #if defined(__linux__)
+    #include <sched.h>
+    #endif
+    #if defined(__unix__) || defined(__APPLE__)
+    #include <pthread.h>
+    #endif
+
+    /* The process's state: a cap on the threads of a call, the container's quota (0: none), whether this is a forked child. */
+    static int ln_thread_cap = 0, ln_cpu_quota = 0, ln_forked = 0;
+
+    static void ln_after_fork(void) { ln_forked = 1; }
+
+    /* The OpenMP threads of the parent are not there in a child, and its runtime may wait for them: a child works on one. */
+    static void ln_watch_forks(void) {
+    #if defined(__unix__) || defined(__APPLE__)
+        pthread_atfork(NULL, NULL, ln_after_fork);
+    #endif
+    }
+
+    /* CPUs this thread may run on */
+    static int ln_allowed_cpus(void) {
+    #if defined(__linux__)
+        cpu_set_t set;
+        if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+    #endif
+        return omp_get_num_procs();
+    }
+    """
+    enum: ln_openmp
+    int omp_get_max_threads()
+    int ln_thread_cap
+    int ln_cpu_quota
+    int ln_forked
+    void ln_watch_forks()
+    int ln_allowed_cpus()
+
+# Elements one thread takes before a second is woken: waking costs one to two microseconds.
+cdef enum:
+    ELEMENTS_PER_THREAD = 12288
+# Elements of a forward task where there are more tasks than threads.
+cdef enum:
+    ELEMENTS_PER_TASK = 131072
+# Rows of a backward block: enough that adding its sums to the others' costs little. Both are part of the bits.
+cdef enum:
+    ROWS_PER_BLOCK = 32
+    MOST_BLOCKS = 64
+    # float64 elements of all blocks' sums together: 16 MiB
+    MOST_SUMS = 2097152
+# Bytes of an output from which it is written past the caches.
+cdef enum:
+    STREAM_BYTES = 16777216
+
+
+cdef inline int available_threads() noexcept nogil:
+    """What OpenMP says, capped by set_num_threads, the affinity and the container's quota; 1 in a forked child."""
+    cdef int n = omp_get_max_threads()
+    cdef int cpus = ln_allowed_cpus()
+    if ln_forked:
+        return 1
+    if 0 < ln_thread_cap < n:
+        n = ln_thread_cap
+    if 0 < ln_cpu_quota < n:
+        n = ln_cpu_quota
+    return max(1, min(n, cpus))
+
+
+cdef inline int plan_threads(Py_ssize_t elements, int asked) noexcept nogil:
+    """Threads of one call: `asked` as it is, or for 0 what is available and the work can use."""
+    cdef Py_ssize_t useful = elements // ELEMENTS_PER_THREAD
+    if asked > 0:
+        return 1 if ln_forked else asked
+    if useful < 2:
+        return 1
+    return <int>min(useful, <Py_ssize_t>available_threads())
+
+
+cdef inline Py_ssize_t plan_rows(Py_ssize_t rows, Py_ssize_t cols, int planes) noexcept nogil:
+    """Rows of a backward block (the last may have fewer), from the shape alone; a multiple of four."""
+    cdef Py_ssize_t blocks = min(<Py_ssize_t>MOST_BLOCKS, MOST_SUMS // (planes * cols))
+    blocks = max(<Py_ssize_t>1, blocks)
+    cdef Py_ssize_t each = max(<Py_ssize_t>ROWS_PER_BLOCK, (rows + blocks - 1) // blocks)
+    return (each + 3) // 4 * 4
+
+
+cdef inline void run_forward(const ln_rows *kernels, const void *x, const void *weight, const void *bias, Py_ssize_t rows,
+                             Py_ssize_t cols, double eps, int asked, int itemsize, void *y, double *mean,
+                             double *rstd) noexcept nogil:
+    """y, mean and rstd of all rows; mean and rstd may be NULL."""
+    cdef Py_ssize_t task, tasks, each
+    cdef int stream = y != x and rows * cols * itemsize >= STREAM_BYTES
+    cdef int threads = plan_threads(rows * cols, asked)
+    if rows == 0:
+        return
+    if cols == 0:
+        for task in range(rows):
+            if mean != NULL:
+                mean[task] = NAN
+            if rstd != NULL:
+                rstd[task] = NAN
+        return
+    if threads == 1:
+        kernels.forward(x, weight, bias, 0, rows, cols, eps, stream, y, mean, rstd)
+        return
+    tasks = min(rows, max(<Py_ssize_t>threads, rows * cols // ELEMENTS_PER_TASK))
+    each = (rows + tasks - 1) // tasks
+    tasks = (rows + each - 1) // each
+    for task in prange(tasks, schedule="dynamic", num_threads=threads):
+        kernels.forward(x, weight, bias, task * each, min(rows, (task + 1) * each), cols, eps, stream, y, mean, rstd)
+
+
+cdef inline int run_backward(const ln_rows *kernels, const void *x, const void *dy, const void *weight, const double *mean,
+                             const double *rstd, Py_ssize_t rows, Py_ssize_t cols, int asked, int itemsize, void *dx,
+                             void *dweight, void *dbias) noexcept nogil:
+    """dx, dweight and dbias, each of which may be NULL; -1 where the blocks' sums find no memory, and nothing was written."""
+    cdef Py_ssize_t block, blocks, each, part
+    cdef Py_ssize_t plane = kernels.planes * cols
+    cdef int stream = dx != x and dx != dy and rows * cols * itemsize >= STREAM_BYTES
+    cdef int threads = plan_threads(rows * cols, asked)
+    cdef int wanted = dweight != NULL or dbias != NULL
+    cdef double *sums = NULL
+    if cols == 0 or (dx == NULL and not wanted):
+        return 0
+    if rows == 0:
+        clear(dweight, cols * itemsize)
+        clear(dbias, cols * itemsize)
+        return 0
+    each = plan_rows(rows, cols, kernels.planes)
+    blocks = (rows + each - 1) // each
+    if wanted:
+        sums = <double *>malloc(blocks * plane * sizeof(double))
+        if sums == NULL:
+            return -1
+    if threads == 1 or blocks == 1:
+        for block in range(blocks):
+            kernels.backward(x, dy, weight, mean, rstd, block * each, min(rows, (block + 1) * each), cols, stream, dx,
+                             sums + block * plane if wanted else NULL)
+    else:
+        for block in prange(blocks, schedule="dynamic", num_threads=threads):
+            kernels.backward(x, dy, weight, mean, rstd, block * each, min(rows, (block + 1) * each), cols, stream, dx,
+                             sums + block * plane if wanted else NULL)
+    if wanted:
+        threads = plan_threads(blocks * plane, asked)
+        if threads == 1:
+            kernels.fold(sums, blocks, 0, cols, cols, dweight, dbias)
+        else:
+            part = (cols + threads - 1) // threads
+            for block in prange(threads, num_threads=threads):
+                if block * part < cols:
+                    kernels.fold(sums, blocks, block * part, min(cols, (block + 1) * part), cols, dweight, dbias)
+        free(sums)
+    return 0
+
+
+cdef inline void clear(void *p, Py_ssize_t size) noexcept nogil:
+    """`size` bytes of zeros at p, if p is there."""
+    cdef Py_ssize_t i
+    if p != NULL:
+        for i in range(size):
+            (<char *>p)[i] = 0

@@ -1,0 +1,23 @@
+/* body.h: the row arithmetic of one target and one dtype, and the table that offers it. */
+#include "statistics.h"
+
+#include "exact.h"
+
+#include "choose.h"
+
+#include "forward.h"
+
+#include "exact_gradient.h"
+
+#include "gradient_sums.h"
+
+/* Planes of a block's sums: dweight then dbias, float64 as pairs of planes (sums, their errors). */
+#define PLANES (REAL_IS_F32 ? 2 : 4)
+
+#include "backward.h"
+
+#include "fold.h"
+
+#define LN_PASTE(a, b, c) a##b##_##c
+#define LN_NAME(dtype, suffix) LN_PASTE(ln_rows_, dtype, suffix)
+const ln_rows LN_NAME(LN_DTYPE, LN_SUFFIX) = {forward_rows, backward_rows, fold_blocks, PLANES};

@@ -1,0 +1,37 @@
+/* real_f32.h: what the row arithmetic calls `real` is float32. */
+#include "vector.h"
+
+#define LN_DTYPE f32
+#define REAL_IS_F32 1
+#define W WF
+
+typedef float real;
+typedef vf vec;
+
+#define load load_f
+#define store store_f
+#define splat splat_f
+#define load_part load_part_f
+#define store_part store_part_f
+#define stream stream_f
+
+/* Eight-byte lanes from reals: WD elements at p, or the first n of them and 0 */
+#define load_double load_wide
+#define load_part_double load_part_wide
+
+/* dy · weight rounded to real, then in eight-byte lanes; weight NULL: ones */
+ALWAYS vd load_h(const float *dy, const float *weight) {
+    vh a = *(const vh_at *)dy;
+    return widen(weight ? a * *(const vh_at *)weight : a);
+}
+ALWAYS vd load_part_h(const float *dy, const float *weight, int n) {
+    float part[WD] = {0};
+    for (int i = 0; i < n; ++i) part[i] = weight ? dy[i] * weight[i] : dy[i];
+    return load_wide(part);
+}
+
+/* Powers of two between which one row's rstd, and a gradient's scale, may lie for the fast path: no float32 on the way
+ * leaves its range, and what underflows is below the bound. */
+#define RSTD_MAX 0x1p100
+#define SCALE_MIN 0x1p-120
+#define SCALE_MAX 0x1p100

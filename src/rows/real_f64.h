@@ -1,0 +1,34 @@
+/* real_f64.h: what the row arithmetic calls `real` is float64. */
+#include "vector.h"
+
+#define LN_DTYPE f64
+#define REAL_IS_F32 0
+#define W WD
+
+typedef double real;
+typedef vd vec;
+
+#define load load_d
+#define store store_d
+#define splat splat_d
+#define load_part load_part_d
+#define store_part store_part_d
+#define stream stream_d
+
+/* Eight-byte lanes from reals: WD elements at p, or the first n of them and 0 */
+#define load_double load_d
+#define load_part_double load_part_d
+
+/* dy · weight rounded to real, in eight-byte lanes; weight NULL: ones */
+ALWAYS vd load_h(const double *dy, const double *weight) {
+    return weight ? load_d(dy) * load_d(weight) : load_d(dy);
+}
+ALWAYS vd load_part_h(const double *dy, const double *weight, int n) {
+    return weight ? load_part_d(dy, n) * load_part_d(weight, n) : load_part_d(dy, n);
+}
+
+/* Powers of two between which one row's rstd, and a gradient's scale, may lie for the fast path: no float64 on the way,
+ * squares and their rounding errors included, leaves its range, and what underflows is below the bound. */
+#define RSTD_MAX 0x1p200
+#define SCALE_MIN 0x1p-500
+#define SCALE_MAX 0x1p500
