@@ -124,7 +124,7 @@ ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, p
 
 /* The row's constants for the strip pass. The tests are written so that NaN fails them. */
 ALWAYS void set_constants(row_gradient *g, double mean, double lo, double rstd, double mean_h, double mean_hd) {
-    const double k1 = rstd * mean_h, k2 = (rstd * rstd) * mean_hd;
+    const double k1 = rstd * mean_h, k2 = (rstd * rstd) * (rstd * mean_hd);
     const double size = __builtin_fabs(mean_h) + __builtin_fabs(mean_hd) * rstd;
     int plain = rstd >= 1 / RSTD_MAX && rstd <= RSTD_MAX && size >= SCALE_MIN && size * rstd <= SCALE_MAX;
 #if REAL_IS_F32
