@@ -1,9 +1,15 @@
 """Layer normalisation for NumPy arrays on CPUs: fast, exact, reproducible."""
 
-from lnfast._version import __version__
-
 try:
-    from lnfast import _api
+    from lnfast._api import (
+        config,
+        get_num_threads,
+        layer_norm,
+        layer_norm_backward,
+        layer_norm_forward,
+        set_num_threads,
+        show_config,
+    )
 except ModuleNotFoundError as error:
     if error.name != "lnfast._api":
         raise
@@ -13,16 +19,8 @@ except ModuleNotFoundError as error:
     ) from error
 
 from lnfast import reference
-from lnfast._api import (
-    config,
-    get_num_threads,
-    layer_norm,
-    layer_norm_backward,
-    layer_norm_forward,
-    set_num_threads,
-    show_config,
-)
 from lnfast._arguments import LayerNormCache
+from lnfast._version import __version__
 from lnfast.layer import LayerNorm
 
 __all__ = [
@@ -38,5 +36,3 @@ __all__ = [
     "set_num_threads",
     "show_config",
 ]
-
-del _api

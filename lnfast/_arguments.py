@@ -20,8 +20,9 @@ Shape = tuple[int, ...]
 
 # Candidates np.shares_memory may try (some milliseconds) before an overlap is assumed.
 OVERLAP_WORK = 1_000_000
-# The largest C int: more threads than that are asked for by nobody, and are no overflow.
-MAX_THREADS = 2**31 - 1
+# More than the largest machines run at once. OpenMP makes room for the number asked for, and ends
+# the whole process where it cannot (libgomp at 2³¹ − 1: "Out of memory allocating 481 GB").
+MAX_THREADS = 4096
 
 
 class LayerNormCache(NamedTuple):

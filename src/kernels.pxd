@@ -83,6 +83,9 @@ cdef enum:
     MOST_BLOCKS = 64
     # float64 elements of all blocks' sums together: 16 MiB
     MOST_SUMS = 2097152
+# Columns that one thread folds at least: whole cache lines of float32.
+cdef enum:
+    FOLD_COLUMNS = 64
 # Bytes of an output from which it is written past the caches.
 cdef enum:
     STREAM_BYTES = 16777216
@@ -141,6 +144,7 @@ cdef inline void run_forward(const ln_rows *kernels, const void *x, const void *
     tasks = min(rows, max(<Py_ssize_t>threads, rows * cols // ELEMENTS_PER_TASK))
     each = (rows + tasks - 1) // tasks
     tasks = (rows + each - 1) // each
+    threads = <int>min(<Py_ssize_t>threads, tasks)
     for task in prange(tasks, schedule="dynamic", num_threads=threads):
         kernels.forward(x, weight, bias, task * each, min(rows, (task + 1) * each), cols, eps, stream, y, mean, rstd)
 
@@ -172,11 +176,12 @@ cdef inline int run_backward(const ln_rows *kernels, const void *x, const void *
             kernels.backward(x, dy, weight, mean, rstd, block * each, min(rows, (block + 1) * each), cols, stream, dx,
                              sums + block * plane if wanted else NULL)
     else:
+        threads = <int>min(<Py_ssize_t>threads, blocks)
         for block in prange(blocks, schedule="dynamic", num_threads=threads):
             kernels.backward(x, dy, weight, mean, rstd, block * each, min(rows, (block + 1) * each), cols, stream, dx,
                              sums + block * plane if wanted else NULL)
     if wanted:
-        threads = plan_threads(blocks * plane, asked)
+        threads = <int>min(<Py_ssize_t>plan_threads(blocks * plane, asked), max(<Py_ssize_t>1, cols // FOLD_COLUMNS))
         if threads == 1:
             kernels.fold(sums, blocks, 0, cols, cols, dweight, dbias)
         else:

@@ -106,6 +106,7 @@ NEVER void any_strip(const real *x, const real *dy, const real *weight, const ro
     NEVER void NAME(const real *x, const real *dy, const real *weight, const row_gradient *given, ptrdiff_t cols, real *dx,     \
                     double *sums) {                                                                                             \
         row_gradient g[STRIP];                                                                                                  \
+        if (!weight || !dx || !sums) __builtin_unreachable();                                                                   \
         memcpy(g, given, sizeof g);                                                                                             \
         strip_pass(x, dy, weight, g, cols, STRIP, 0, FRESH, STREAMS, dx, sums);                                                 \
     }

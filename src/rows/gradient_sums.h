@@ -23,7 +23,7 @@ ALWAYS void center_gradient(const real *x, const real *dy, const real *weight, p
                 EACH(k, 4) {
                     const ptrdiff_t at = j + 8 * k + i * WD;
                     d[k] = load_double(x + at) - m;
-                    h[k] = load_h(dy + at, weight ? weight + at : 0);
+                    h[k] = product(dy + at, weight ? weight + at : 0);
                 }
             } else {
                 EACH(k, 4) {
@@ -32,7 +32,7 @@ ALWAYS void center_gradient(const real *x, const real *dy, const real *weight, p
                     d[k] = h[k] = (vd){0};
                     if (n > 0) {
                         d[k] = keep_part(load_part_double(x + at, n) - m, n);
-                        h[k] = load_part_h(dy + at, weight ? weight + at : 0, n);
+                        h[k] = product_part(dy + at, weight ? weight + at : 0, n);
                     }
                 }
             }
@@ -96,7 +96,7 @@ ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, p
         for (; j + 16 <= end; j += 16) {
             EACH(i, N) {
                 const ptrdiff_t at = j + i * WD;
-                vd h = load_h(dy + at, weight ? weight + at : 0);
+                vd h = product(dy + at, weight ? weight + at : 0);
                 s[i] += h;
                 q[i] = add_exact_product(h, load_wide(x + at), q[i]);
             }
@@ -106,7 +106,7 @@ ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, p
                 const ptrdiff_t at = j + i * WD;
                 const int n = end - at < 0 ? 0 : end - at > WD ? WD : (int)(end - at);
                 if (n > 0) {
-                    vd h = load_part_h(dy + at, weight ? weight + at : 0, n);
+                    vd h = product_part(dy + at, weight ? weight + at : 0, n);
                     s[i] += h;
                     q[i] = add_exact_product(h, load_part_wide(x + at, n), q[i]);
                 }
@@ -124,7 +124,8 @@ ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, p
 
 /* The row's constants for the strip pass. The tests are written so that NaN fails them. */
 ALWAYS void set_constants(row_gradient *g, double mean, double lo, double rstd, double mean_h, double mean_hd) {
-    const double k1 = rstd * mean_h, k2 = (rstd * rstd) * (rstd * mean_hd);
+    /* k1 from the rounded rstd, so that equal h cancel to 0 exactly */
+    const double k1 = (real)rstd * mean_h, k2 = (rstd * rstd) * (rstd * mean_hd);
     const double size = __builtin_fabs(mean_h) + __builtin_fabs(mean_hd) * rstd;
     int plain = rstd >= 1 / RSTD_MAX && rstd <= RSTD_MAX && size >= SCALE_MIN && size * rstd <= SCALE_MAX;
 #if REAL_IS_F32

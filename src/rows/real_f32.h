@@ -19,15 +19,12 @@ typedef vf vec;
 #define load_double load_wide
 #define load_part_double load_part_wide
 
-/* dy · weight rounded to real, then in eight-byte lanes; weight NULL: ones */
-ALWAYS vd load_h(const float *dy, const float *weight) {
-    vh a = *(const vh_at *)dy;
-    return widen(weight ? a * *(const vh_at *)weight : a);
+/* h = dy · weight rounded to real, in eight-byte lanes; weight NULL: ones */
+ALWAYS vd product(const float *dy, const float *weight) {
+    return widen(weight ? load_h(dy) * load_h(weight) : load_h(dy));
 }
-ALWAYS vd load_part_h(const float *dy, const float *weight, int n) {
-    float part[WD] = {0};
-    for (int i = 0; i < n; ++i) part[i] = weight ? dy[i] * weight[i] : dy[i];
-    return load_wide(part);
+ALWAYS vd product_part(const float *dy, const float *weight, int n) {
+    return widen(weight ? load_part_h(dy, n) * load_part_h(weight, n) : load_part_h(dy, n));
 }
 
 /* Powers of two between which one row's rstd, and a gradient's scale, may lie for the fast path: no float32 on the way

@@ -19,11 +19,11 @@ typedef vd vec;
 #define load_double load_d
 #define load_part_double load_part_d
 
-/* dy · weight rounded to real, in eight-byte lanes; weight NULL: ones */
-ALWAYS vd load_h(const double *dy, const double *weight) {
+/* h = dy · weight rounded to real, in eight-byte lanes; weight NULL: ones */
+ALWAYS vd product(const double *dy, const double *weight) {
     return weight ? load_d(dy) * load_d(weight) : load_d(dy);
 }
-ALWAYS vd load_part_h(const double *dy, const double *weight, int n) {
+ALWAYS vd product_part(const double *dy, const double *weight, int n) {
     return weight ? load_part_d(dy, n) * load_part_d(weight, n) : load_part_d(dy, n);
 }
 

@@ -33,9 +33,15 @@ ALWAYS void store_d(double *p, vd v) { *(vd_at *)p = v; }
 ALWAYS vf splat_f(float s) { return s - (vf){0}; }
 ALWAYS vd splat_d(double s) { return s - (vd){0}; }
 
-ALWAYS vd widen(vh v) { return __builtin_convertvector(v, vd); }
-ALWAYS vd load_wide(const float *p) { return widen(*(const vh_at *)p); }
-
+ALWAYS vd widen(vh v) {
+#if LN_BYTES == 64
+    return (vd)_mm512_cvtps_pd((__m256)v);
+#elif LN_BYTES == 32
+    return (vd)_mm256_cvtps_pd((__m128)v);
+#else
+    return __builtin_convertvector(v, vd);
+#endif
+}
 /* v's float32 lanes as two registers of float64, in order */
 ALWAYS void widen_halves(vf v, vd half[2]) {
 #if LN_BYTES == 64
@@ -57,27 +63,35 @@ ALWAYS void widen_halves(vf v, vd half[2]) {
 
 /* The first n of the lanes (0 ≤ n ≤ lanes); nothing else is read or written, the others are 0. */
 #if LN_BYTES == 64
-ALWAYS vf load_part_f(const float *p, int n) {
-    return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+ALWAYS vf load_part_f(const float *p, int n) { return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
+ALWAYS vh load_part_h(const float *p, int n) {
+    return (vh)_mm512_castps512_ps256(_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p));
 }
-ALWAYS vd load_part_d(const double *p, int n) {
-    return (vd)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p);
-}
-ALWAYS void store_part_f(float *p, vf v, int n) {
-    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
-}
-ALWAYS void store_part_d(double *p, vd v, int n) {
-    _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), (__m512d)v);
-}
-ALWAYS vd load_part_wide(const float *p, int n) {
-    __m512 v = _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
-    return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256(v));
-}
+ALWAYS vd load_part_d(const double *p, int n) { return (vd)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p); }
+ALWAYS void store_part_f(float *p, vf v, int n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v); }
+ALWAYS void store_part_d(double *p, vd v, int n) { _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), (__m512d)v); }
+#elif LN_BYTES == 32
+/* a window on this, n before its middle, is a mask of n lanes */
+static const int32_t mask_f[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+static const int64_t mask_d[8] = {-1, -1, -1, -1};
+#define MASK_F(n) _mm256_loadu_si256((const __m256i *)(mask_f + 8 - (n)))
+#define MASK_H(n) _mm_loadu_si128((const __m128i *)(mask_f + 8 - (n)))
+#define MASK_D(n) _mm256_loadu_si256((const __m256i *)(mask_d + 4 - (n)))
+ALWAYS vf load_part_f(const float *p, int n) { return (vf)_mm256_maskload_ps(p, MASK_F(n)); }
+ALWAYS vh load_part_h(const float *p, int n) { return (vh)_mm_maskload_ps(p, MASK_H(n)); }
+ALWAYS vd load_part_d(const double *p, int n) { return (vd)_mm256_maskload_pd(p, MASK_D(n)); }
+ALWAYS void store_part_f(float *p, vf v, int n) { _mm256_maskstore_ps(p, MASK_F(n), (__m256)v); }
+ALWAYS void store_part_d(double *p, vd v, int n) { _mm256_maskstore_pd(p, MASK_D(n), (__m256d)v); }
 #else
 ALWAYS vf load_part_f(const float *p, int n) {
     float part[WF] = {0};
     EACH(i, WF) if (i < n) part[i] = p[i];
     return load_f(part);
+}
+ALWAYS vh load_part_h(const float *p, int n) {
+    float part[WD] = {0};
+    EACH(i, WD) if (i < n) part[i] = p[i];
+    return *(const vh_at *)part;
 }
 ALWAYS vd load_part_d(const double *p, int n) {
     double part[WD] = {0};
@@ -94,12 +108,11 @@ ALWAYS void store_part_d(double *p, vd v, int n) {
     store_d(part, v);
     EACH(i, WD) if (i < n) p[i] = part[i];
 }
-ALWAYS vd load_part_wide(const float *p, int n) {
-    float part[WD] = {0};
-    EACH(i, WD) if (i < n) part[i] = p[i];
-    return load_wide(part);
-}
 #endif
+
+ALWAYS vh load_h(const float *p) { return *(const vh_at *)p; }
+ALWAYS vd load_wide(const float *p) { return widen(load_h(p)); }
+ALWAYS vd load_part_wide(const float *p, int n) { return widen(load_part_h(p, n)); }
 
 /* v with its lanes from n on set to 0 */
 ALWAYS vd keep_part(vd v, int n) {

@@ -1,0 +1,52 @@
+"""Types of the compiled functions; what they do stands in their docstrings (_api.pyx)."""
+
+from collections.abc import Sequence
+from typing import Any, SupportsFloat, SupportsIndex, TypedDict
+
+from numpy.typing import ArrayLike, NDArray
+
+from lnfast._arguments import LayerNormCache
+
+class Config(TypedDict):
+    version: str
+    isa: str
+    isa_available: list[str]
+    openmp: bool
+    num_threads: int
+    compiler: str
+
+def layer_norm(
+    x: ArrayLike,
+    normalized_shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    eps: SupportsFloat = 1e-5,
+    *,
+    out: NDArray[Any] | None = None,
+    num_threads: SupportsIndex | None = None,
+    check_finite: bool = False,
+) -> NDArray[Any]: ...
+def layer_norm_forward(
+    x: ArrayLike,
+    normalized_shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    eps: SupportsFloat = 1e-5,
+    *,
+    out: NDArray[Any] | None = None,
+    num_threads: SupportsIndex | None = None,
+    check_finite: bool = False,
+) -> tuple[NDArray[Any], LayerNormCache]: ...
+def layer_norm_backward(
+    dy: ArrayLike,
+    cache: LayerNormCache,
+    *,
+    output_mask: Sequence[bool] = (True, True, True),
+    out: NDArray[Any] | None = None,
+    num_threads: SupportsIndex | None = None,
+    check_finite: bool = False,
+) -> tuple[NDArray[Any] | None, NDArray[Any] | None, NDArray[Any] | None]: ...
+def set_num_threads(n: SupportsIndex | None) -> None: ...
+def get_num_threads() -> int: ...
+def config() -> Config: ...
+def show_config() -> None: ...

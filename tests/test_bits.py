@@ -1,0 +1,148 @@
+"""The same bits on any thread count, batch, place in it, layout, alignment and instruction set.
+
+`python test_bits.py` prints a digest for each case: the instruction sets are compared by running this file under LNFAST_ISA.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import lnfast
+
+DTYPES = [np.float32, np.float64]
+# Every tail of the 32-element tree, around the 4096-element chunk; rows around strips, groups and blocks.
+COLUMNS = [*range(1, 67), 96, 127, 128, 129, 768, 1001, 4095, 4096, 4097, 4128, 8195]
+ROWS = [1, 3, 4, 5, 8, 9, 31, 32, 33, 69]
+
+
+def draw(rows, cols, dtype, seed=0):
+    """x (with a constant, a far-off, a huge and a tiny row among the others), weight, bias, dy."""
+    rng = np.random.default_rng((rows, cols, seed))
+    x = rng.standard_normal((rows, cols))
+    kinds = [1, 1, 1, 1e30 if dtype == np.float32 else 1e300, 1e-40 if dtype == np.float32 else 1e-310]
+    x *= np.resize(kinds, rows)[:, None]
+    x[rows // 3] += 1e5
+    x[rows // 2] = x[rows // 2, 0]
+    parameters = rng.standard_normal((3, cols))
+    return x.astype(dtype), *parameters[:2].astype(dtype), rng.standard_normal((rows, cols)).astype(dtype)
+
+
+def run(x, weight, bias, dy, **threads):
+    y, cache = lnfast.layer_norm_forward(x, weight.shape, weight, bias, **threads)
+    return y, cache.mean, cache.rstd, *lnfast.layer_norm_backward(dy, cache, **threads)
+
+
+def bits(arrays):
+    """A digest, in which every NaN is one NaN."""
+    digest = hashlib.sha256()
+    for a in arrays:
+        digest.update(np.where(np.isnan(a), np.nan, a).tobytes())
+    return digest.hexdigest()
+
+
+def cases():
+    """Digests of the whole grid, a line each."""
+    for dtype in DTYPES:
+        for i, cols in enumerate(COLUMNS):
+            rows = ROWS[i % len(ROWS)]
+            yield f"{np.dtype(dtype).name} {rows} {cols} {bits(run(*draw(rows, cols, dtype)))}"
+
+
+def test_instruction_sets():
+    lines = {}
+    for isa in lnfast.config()["isa_available"]:
+        done = subprocess.run(
+            [sys.executable, __file__], env={**os.environ, "LNFAST_ISA": isa}, capture_output=True, text=True, check=True
+        )
+        lines[isa] = done.stdout.splitlines()
+        assert lines[isa][0] == isa and len(lines[isa]) == 1 + 2 * len(COLUMNS)
+    ours = list(cases())
+    for isa, found in lines.items():
+        assert found[1:] == ours, isa
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "cols"), [(1, 9), (5, 70_000), (33, 768), (257, 96), (1000, 33), (2100, 16)])
+def test_threads(dtype, rows, cols):
+    args = draw(rows, cols, dtype)
+    one = bits(run(*args, num_threads=1))
+    for n in (2, 3, 5, 16, None):
+        assert bits(run(*args, num_threads=n)) == one, n
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cols", [1, 7, 16, 33, 64, 100, 768, 4097])
+def test_batch_and_place(dtype, cols):
+    """A row alone, first, last and in the middle of batches: y, statistics and dx."""
+    rows = 70
+    x, weight, bias, dy = draw(rows, cols, dtype)
+    whole = run(x, weight, bias, dy)[:4]
+    for first, last in [(0, 1), (3, 4), (rows - 1, rows), (1, 10), (30, 35), (rows // 2, rows), (0, 69)]:
+        part = run(x[first:last], weight, bias, dy[first:last])[:4]
+        for a, b in zip(whole, part, strict=True):
+            assert a[first:last].tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "cols"), [(5, 7), (9, 64), (6, 1001)])
+def test_alignment(dtype, rows, cols):
+    """Every place of every array within a cache line, out included."""
+    args = draw(rows, cols, dtype)
+    expected = bits(run(*args))
+    size = np.dtype(dtype).itemsize
+
+    def shifted(a, by):
+        room = np.zeros(a.size + 64 // size, dtype)
+        view = room[by : by + a.size].reshape(a.shape)
+        view[...] = a
+        return view
+
+    for by in range(64 // size):
+        x, weight, bias, dy = (shifted(a, (by + k) % (64 // size)) for k, a in enumerate(args))
+        y, cache = lnfast.layer_norm_forward(x, cols, weight, bias, out=shifted(x, by))
+        gradients = lnfast.layer_norm_backward(dy, cache, out=shifted(x, by))
+        assert bits([y, cache.mean, cache.rstd, *gradients]) == expected
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_streamed_output(dtype):
+    """An output of 16 MiB and more goes past the caches, aligned or not: the bits stay."""
+    cols = 1001
+    rows = 16 * 2**20 // (cols * np.dtype(dtype).itemsize) + 2
+    x, weight, bias, dy = draw(rows, cols, dtype)
+    y, _, _, dx, _, _ = run(x, weight, bias, dy)
+    for first in range(0, rows, rows // 5):
+        part = run(x[first : first + 40], weight, bias, dy[first : first + 40])
+        assert y[first : first + 40].tobytes() == part[0].tobytes()
+        assert dx[first : first + 40].tobytes() == part[3].tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_forward_is_the_same_function(dtype):
+    x, weight, bias, _ = draw(33, 100, dtype)
+    for w, b in [(weight, bias), (weight, None), (None, bias), (None, None)]:
+        y, _ = lnfast.layer_norm_forward(x, 100, w, b)
+        assert lnfast.layer_norm(x, 100, w, b).tobytes() == y.tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_masked_outputs(dtype):
+    x, weight, bias, dy = draw(69, 65, dtype)
+    _, cache = lnfast.layer_norm_forward(x, 65, weight, bias)
+    whole = lnfast.layer_norm_backward(dy, cache)
+    for mask in np.ndindex(2, 2, 2):
+        wanted = tuple(map(bool, mask))
+        part = lnfast.layer_norm_backward(dy, cache, output_mask=wanted)
+        for given, full, want in zip(part, whole, wanted, strict=True):
+            assert (given is not None) == want
+            if want:
+                assert bits([given]) == bits([full])
+
+
+if __name__ == "__main__":
+    print(lnfast.config()["isa"])
+    print(*cases(), sep="\n")

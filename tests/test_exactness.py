@@ -1,0 +1,215 @@
+"""The bounds of exactness, on every family of rows, judged by exact arithmetic (oracle.py).
+
+A share is an error over its bound; the promise is that none exceeds 1. No other tolerance stands in this file.
+"""
+
+import numpy as np
+import oracle
+import pytest
+
+import lnfast
+
+# From the code: 8 and 16 lanes, trees of 32, chunks of 4096, strips of 4 rows, groups of 8, blocks of 32.
+LENGTHS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 768, 1001, 4095, 4096, 4097, 8193]
+DTYPES = [np.float32, np.float64]
+
+
+def noise(rows, cols, seed=0):
+    return np.random.default_rng(seed).standard_normal((rows, cols))
+
+
+def offset(by):
+    return lambda rows, cols, dtype: noise(rows, cols) + by
+
+
+def massive(place):
+    def family(rows, cols, dtype):
+        x = noise(rows, cols)
+        x[:, int(place * (cols - 1))] = 1e4
+        return x
+
+    return family
+
+
+def scaled_to(fraction):
+    """The largest magnitude is that fraction of the largest finite number."""
+
+    def family(rows, cols, dtype):
+        x = noise(rows, cols)
+        return x / abs(x).max() * float(np.finfo(dtype).max) * fraction
+
+    return family
+
+
+def times_smallest(factor):
+    return lambda rows, cols, dtype: noise(rows, cols) * float(np.finfo(dtype).smallest_normal) * factor
+
+
+def two_valued(rows, cols, dtype):
+    rng = np.random.default_rng(1)
+    a, b = rng.random((2, rows, 1))
+    return np.where(rng.random((rows, cols)) < 0.3, a, -b)
+
+
+def last_integers(rows, cols, dtype):
+    """Consecutive numbers where the dtype's step is 2."""
+    step = 2.0 / np.finfo(dtype).eps
+    return step + 2 * np.random.default_rng(2).integers(0, 4, (rows, cols))
+
+
+def one_bit_apart(rows, cols, dtype):
+    x = np.full((rows, cols), 1.1, dtype)
+    x[:, cols // 2] = np.nextafter(x[:, cols // 2], dtype(2))
+    return x
+
+
+FAMILIES = {
+    "normal": offset(0),
+    "offset 1e2": offset(1e2),
+    "offset 1e4": offset(1e4),
+    "offset 1e6": offset(1e6),
+    "offset 1e9": offset(1e9),
+    "offset 1e12": offset(1e12),
+    "massive first": massive(0),
+    "massive middle": massive(0.5),
+    "massive last": massive(1),
+    "uniform": lambda rows, cols, dtype: np.random.default_rng(3).random((rows, cols)),
+    "heavy tails": lambda rows, cols, dtype: np.exp(8 * noise(rows, cols)),
+    "sorted": lambda rows, cols, dtype: np.sort(noise(rows, cols), axis=1),
+    "alternating": lambda rows, cols, dtype: noise(rows, 1) * (-1.0) ** np.arange(cols) + 0.1,
+    "two-valued": two_valued,
+    "last integers": last_integers,
+    "one bit apart": one_bit_apart,
+    "constant": lambda rows, cols, dtype: np.full((rows, cols), 1234.56),
+    "huge constant": lambda rows, cols, dtype: np.full((rows, cols), float(np.finfo(dtype).max)),
+    "zeros": lambda rows, cols, dtype: np.zeros((rows, cols)),
+    "to the largest": scaled_to(1),
+    "past the squares": scaled_to(1e-10),
+    "small": lambda rows, cols, dtype: noise(rows, cols) * float(np.finfo(dtype).smallest_normal) ** 0.5,
+    "tiny": times_smallest(100),
+    "subnormal": times_smallest(1e-3),
+}
+
+
+def draw(name, rows, cols, dtype):
+    """x, weight, bias, dy of a family, as the dtype rounds them."""
+    with np.errstate(over="ignore"):
+        x = np.asarray(FAMILIES[name](rows, cols, dtype)).astype(dtype)
+    weight = 1 + 0.5 * noise(1, cols, seed=4)[0]
+    bias = noise(1, cols, seed=5)[0]
+    return x, weight.astype(dtype), bias.astype(dtype), noise(rows, cols, seed=6).astype(dtype)
+
+
+def judge(x, weight, bias, dy, eps):
+    y, cache = lnfast.layer_norm_forward(x, x.shape[1], weight, bias, eps)
+    assert oracle.forward_share(y, x, weight, bias, eps) <= 1
+    rstd = cache.rstd
+    if np.all((rstd >= np.finfo(float).smallest_normal) & (rstd <= np.finfo(float).max)):
+        shares = oracle.backward_shares(*lnfast.layer_norm_backward(dy, cache), dy, x, weight, eps)
+        assert max(shares) <= 1, shares
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("eps", [1e-5, 1e-12, 0.0])
+def test_bounds(name, dtype, eps):
+    for cols in LENGTHS:
+        rows = 37 if cols <= 100 else 6
+        x, weight, bias, dy = draw(name, rows, cols, dtype)
+        if eps == 0:  # 0/0 in a constant row: test_constant_row_without_eps
+            x, dy = (a[np.ptp(x.astype(np.longdouble), axis=1) > 0] for a in (x, dy))
+        if len(x):
+            judge(x, weight, bias, dy, eps)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["normal", "offset 1e6", "massive last", "two-valued", "to the largest", "tiny"])
+def test_bounds_of_long_rows(name, dtype):
+    for rows, cols in [(2, 65537), (1, 2**20)]:
+        judge(*draw(name, rows, cols, dtype), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["normal", "offset 1e4", "two-valued", "alternating"])
+def test_bounds_of_many_rows(name, dtype):
+    judge(*draw(name, 40_000, 16, dtype), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_of_one_sign(dtype):
+    """Nothing cancels in the sums over 40,000 rows: what rounding there is adds up."""
+    x, weight, _, dy = draw("uniform", 40_000, 9, dtype)
+    judge(x, weight, None, abs(dy) + dtype(0.1), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("power", [-0.9, -0.5, -0.3, 0.3, 0.45])
+def test_gradients_of_every_size(dtype, power):
+    """dy and weight from near the smallest to near the largest number; their product leaves the range or not."""
+    limit = float(np.finfo(dtype).max)
+    for other in (-power, power, 0.0):
+        x, weight, bias, dy = draw("normal", 37, 65, dtype)
+        judge(x, (weight * limit**other).astype(dtype), bias, (dy * limit**power).astype(dtype), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weight_and_gradient_of_opposite_sizes(dtype):
+    """h = dy · weight is of ordinary size in each column, though no common scale brings both factors in range."""
+    x, weight, bias, dy = draw("normal", 37, 64, dtype)
+    size = float(np.finfo(dtype).max) ** np.where(np.arange(64) % 2, 0.9, -0.9)
+    judge(x, (weight * size).astype(dtype), bias, (dy / size).astype(dtype), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("eps", [1e-300, 1e-30, 1.0, 1e30, 1e300])
+def test_every_eps(dtype, eps):
+    for name in ("normal", "offset 1e4", "constant", "zeros", "to the largest", "tiny"):
+        judge(*draw(name, 9, 65, dtype), eps)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("value", [0.0, 1234.5, -11.000002, 40000.0, 0.1, 1e30, -3e38, 1e-40])
+def test_constant_row_is_bias_exactly(dtype, value):
+    for cols in LENGTHS:
+        bias = noise(1, cols)[0].astype(dtype)
+        for eps in (1e-300, 1e-12, 1e-5):
+            x = np.full((3, cols), value, dtype)
+            y, cache = lnfast.layer_norm_forward(x, cols, bias + 1, bias, eps)
+            assert np.array_equal(y, np.broadcast_to(bias, x.shape))
+            assert np.array_equal(cache.mean, x[:, :1].astype(float))
+            assert np.allclose(cache.rstd, eps**-0.5, rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_constant_row_without_eps(dtype):
+    x = np.array([[1, 2, 3], [7, 7, 7], [0, 0, 0], [4, 5, 7]], dtype)
+    y = lnfast.layer_norm(x, 3, eps=0)
+    assert np.array_equal(np.isnan(y).all(axis=1), [False, True, True, False])
+    assert np.isfinite(y[[0, 3]]).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_column(dtype):
+    x, dy = noise(50, 1).astype(dtype), noise(50, 1, seed=1).astype(dtype)
+    y, cache = lnfast.layer_norm_forward(x, 1, [3.0], [0.7])
+    dx, dweight, dbias = lnfast.layer_norm_backward(dy, cache)
+    assert np.all(y == dtype(0.7)) and np.all(dx == 0) and dweight[0] == 0 and dbias[0] != 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_spoils_its_own_row(dtype, bad):
+    for cols in (1, 2, 9, 64, 1001):
+        x, weight, bias, dy = draw("normal", 37, cols, dtype)
+        clean, clean_cache = lnfast.layer_norm_forward(x, cols, weight, bias)
+        clean_dx, _, clean_dbias = lnfast.layer_norm_backward(dy, clean_cache)
+        spoilt = x.copy()
+        spoilt[5, cols // 2] = bad
+        y, cache = lnfast.layer_norm_forward(spoilt, cols, weight, bias)
+        dx, dweight, dbias = lnfast.layer_norm_backward(dy, cache)
+        others = np.arange(37) != 5
+        for good, now in ((clean, y), (clean_cache.mean, cache.mean), (clean_cache.rstd, cache.rstd), (clean_dx, dx)):
+            assert np.isnan(now[5]).all()
+            assert now[others].tobytes() == good[others].tobytes()
+        assert np.isnan(dweight).all()
+        assert dbias.tobytes() == clean_dbias.tobytes()
