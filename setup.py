@@ -1,4 +1,4 @@
-"""How to compile lnfast: one extension, Cython over C. What the package is stands in pyproject.toml."""
+"""How to compile lnfast: one extension, Cython over C. Metadata stand in pyproject.toml."""
 
 import os
 import platform
@@ -15,8 +15,8 @@ from setuptools.command.build_ext import build_ext
 C_SOURCES = ["src/dispatch.c", *sorted(str(p) for p in Path("src/rows").glob("*.c"))]
 HEADERS = sorted(str(p) for p in Path("src").rglob("*.[hp]*") if p.suffix in (".h", ".pxd"))
 
-# Strict IEEE arithmetic, no contraction: the same bits from every compiler and instruction set. Instruction sets beyond the
-# baseline are opened in the sources that need them.
+# Strict IEEE arithmetic, no contraction: the same bits from every compiler and instruction set.
+# Instruction sets beyond the baseline are opened in the sources that need them.
 STRICT = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 
 PROBE = """
@@ -49,7 +49,9 @@ class BuildExt(build_ext):
             source.write_text(PROBE)
             try:
                 objects = self.compiler.compile([str(source)], folder, extra_postargs=flag)
-                self.compiler.link_executable(objects, str(Path(folder, "probe")), extra_postargs=flag)
+                self.compiler.link_executable(
+                    objects, str(Path(folder, "probe")), extra_postargs=flag
+                )
                 subprocess.run([str(Path(folder, "probe"))], check=True)
                 return flag
             except Exception as error:  # whatever the compiler answers, the build goes on without

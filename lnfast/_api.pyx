@@ -10,7 +10,7 @@ cimport numpy as cnp
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
 from kernels cimport (
-    available_threads, ln_choose, ln_cpu_quota, ln_isa, ln_isa_at, ln_openmp, ln_rows, ln_rows_f32, ln_rows_f64, ln_thread_cap,
+    available_threads, ln_cap_threads, ln_choose, ln_isa, ln_isa_at, ln_openmp, ln_rows, ln_rows_f32, ln_rows_f64, ln_set_quota,
     ln_watch_forks, run_backward, run_forward,
 )
 
@@ -442,8 +442,7 @@ def set_num_threads(n):
     n : int or None
         At least 1; None takes the cap away. More than OpenMP, the affinity or the container's quota allow does no harm.
     """
-    global ln_thread_cap
-    ln_thread_cap = _arguments.threads(n)
+    ln_cap_threads(_arguments.threads(n))
 
 
 def get_num_threads():
@@ -483,11 +482,10 @@ def show_config():
 
 def _start():
     """Once, at import: the instruction set, the quota, the fork hook."""
-    global ln_cpu_quota
     name = os.environ.get("LNFAST_ISA", "")
     if ln_choose(name.encode()):
         raise ImportError(f"LNFAST_ISA={name!r} is not one of {', '.join(config()['isa_available'])}")
-    ln_cpu_quota = cpu_quota()
+    ln_set_quota(cpu_quota())
     ln_watch_forks()
 
 

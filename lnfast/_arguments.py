@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 OVERLAP_WORK = 1_000_000
 # More than the largest machines run at once. OpenMP makes room for the number asked for, and ends
 # the whole process where it cannot (libgomp at 2³¹ − 1: "Out of memory allocating 481 GB").
-MAX_THREADS = 4096
+MAX_THREADS = 1024
 
 
 class LayerNormCache(NamedTuple):

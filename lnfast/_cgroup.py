@@ -3,7 +3,9 @@
 from pathlib import Path
 
 
-def cpu_quota(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> int:
+def cpu_quota(
+    root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")
+) -> int:
     """CPUs that the quota allows, rounded up; 0 where there is none or it cannot be read."""
     found = []
     try:

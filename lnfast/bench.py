@@ -5,13 +5,10 @@ first; then the peers take turns in short blocks of calls, so that whatever slow
 all of them. A time is the median over a peer's blocks, a ratio the median over the turns.
 """
 
-import platform
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product, repeat
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -39,6 +36,7 @@ QUICK: dict[str, tuple[tuple[int, int], ...]] = {
     "float64": ((1024, 768),),
 }
 
+SECONDS, QUICK_SECONDS = 1.5, 0.3  # for a cell
 BLOCK_SECONDS = 2e-3  # one peer's share of a turn: long against the clock, short against a hiccup
 MIN_TURNS = 5  # even where a single call outlasts the time given to its cell
 CHECKED_ELEMENTS = 2**18  # of y and dx, in rows spread over the array
@@ -88,17 +86,6 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What the numbers depend on."""
-
-    cpu: str
-    isa: str
-    compiler: str
-    num_threads: int
-    versions: dict[str, str]
-
-
-@dataclass(frozen=True)
 class Operands:
     """The arrays of a cell."""
 
@@ -120,27 +107,11 @@ def grid(
     ]
 
 
-def machine(peers: Sequence[Peer], num_threads: int) -> Machine:
-    config = lnfast.config()
-    versions = {"Python": platform.python_version(), "NumPy": np.__version__}
-    versions |= {peer.name: peer.version() for peer in peers if peer.is_layer_norm}
-    return Machine(cpu_model(), config["isa"], config["compiler"], num_threads, versions)
-
-
-def cpu_model() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1] if found else platform.processor() or platform.machine()
-
-
 def measure(
     cell: Cell,
     peers: Sequence[Peer] | None = None,
     num_threads: int | None = None,
-    seconds: float = 1.0,
+    seconds: float = SECONDS,
 ) -> Measurement:
     """Check lnfast and the peers in one cell, then time them in turns for some seconds.
 
@@ -154,7 +125,7 @@ def measure(
     problems: dict[str, str | None] = {}
     with ExitStack() as sessions:
         for peer in everyone:
-            sessions.enter_context(peer.session(num_threads or lnfast.get_num_threads()))
+            sessions.enter_context(peer.session(available_threads(num_threads)))
         for peer in everyone:
             try:
                 call = prepare(peer, cell.direction, operands)
@@ -175,6 +146,12 @@ def measure(
         for name, problem in problems.items()
     }
     return Measurement(cell, len(times["lnfast"]), timings)
+
+
+def available_threads(num_threads: int | None = None) -> int:
+    """How many threads everyone gets: all that lnfast may use, or fewer."""
+    most = lnfast.get_num_threads()
+    return min(num_threads or most, most)
 
 
 def installed() -> list[Peer]:
@@ -233,9 +210,9 @@ class Expected:
     """What a cell's results should be, in float64: some rows of y or dx, all of dweight, dbias."""
 
     def __init__(self, cell: Cell, operands: Operands) -> None:
+        self.cell = cell
         count = min(cell.rows, max(1, CHECKED_ELEMENTS // cell.cols))
         self.rows = np.unique(np.linspace(0, cell.rows - 1, count).astype(np.intp))
-        self.tolerance = TOLERANCE[cell.dtype]
         weight, bias = operands.weight.astype(np.float64), operands.bias.astype(np.float64)
         x, dy = (a[self.rows].astype(np.float64) for a in (operands.x, operands.dy))
         y, cache = reference.layer_norm_forward(x, cell.cols, weight, bias, EPS)
@@ -247,17 +224,24 @@ class Expected:
         for rows in chunks(cell):
             x, dy = (a[rows].astype(np.float64) for a in (operands.x, operands.dy))
             _, cache = reference.layer_norm_forward(x, cell.cols, eps=EPS)
-            _, more_dweight, more_dbias = reference.layer_norm_backward(dy, cache)
-            dweight, dbias = dweight + more_dweight, dbias + more_dbias
+            _, of_weight, of_bias = reference.layer_norm_backward(dy, cache)
+            assert of_weight is not None and of_bias is not None
+            dweight, dbias = dweight + of_weight, dbias + of_bias
         assert dx is not None
         self.results = {"dx": dx, "dweight": dweight, "dbias": dbias}
 
     def compare(self, peer: Peer, result: object) -> str | None:
         """What is wrong with a peer's result, or None."""
-        for (name, want), array in zip(self.results.items(), peer.arrays(result), strict=True):
-            got = array[self.rows] if name in ("y", "dx") else array
-            error = float(np.max(np.abs(got - want), initial=0.0))
-            limit = self.tolerance * (1 + float(np.max(np.abs(want), initial=0.0)))
+        arrays = peer.arrays(result)
+        for (name, want), array in zip(self.results.items(), arrays, strict=True):
+            by_row = name in ("y", "dx")
+            shape = (self.cell.rows, self.cell.cols) if by_row else (self.cell.cols,)
+            if array.shape != shape:
+                return f"{name} has shape {array.shape}"
+            if array.dtype != self.cell.dtype:
+                return f"{name} is {array.dtype}"
+            error = float(np.max(np.abs((array[self.rows] if by_row else array) - want)))
+            limit = TOLERANCE[self.cell.dtype] * (1 + float(np.max(np.abs(want))))
             if not error <= limit:
                 return f"{name} is off by {error:.2g}, more than {limit:.2g}"
         return None
@@ -272,10 +256,10 @@ def run(
     cells: Sequence[Cell],
     peers: Sequence[Peer] | None = None,
     num_threads: int | None = None,
-    seconds: float = 1.0,
-    starts: Callable[[int, Cell], None] = lambda number, cell: None,
+    seconds: float = SECONDS,
+    starts: Callable[[int, int, Cell], None] = lambda number, count, cell: None,
 ) -> Iterator[Measurement]:
     """Measure one cell after the other; `starts` hears of each beforehand."""
-    for number, cell in enumerate(cells):
-        starts(number, cell)
+    for number, cell in enumerate(cells, 1):
+        starts(number, len(cells), cell)
         yield measure(cell, peers, num_threads, seconds)

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from math import exp, log
 
-from lnfast.bench import Cell, Machine, Measurement
+from lnfast.bench import Cell, Measurement
 from lnfast.peers import Peer
 
 LEGEND = (
-    "µs: one whole call, output allocated, the median over the turns. GB/s: x and y (forward) or",
-    "x, dy and dx (backward), moved once. ×copy: the time of lnfast over that of NumPy's copy of the",
-    "same bytes, on one thread. ratio: the time of the peer over that of lnfast: above 1, lnfast is",
-    "faster. NumPy works on one thread.",
+    "µs     one whole call, its output allocated: the median over the turns",
+    "GB/s   x and y (forward), or x, dy and dx (backward), moved once",
+    "×copy  time of lnfast over that of NumPy copying the same bytes on one thread",
+    "ratio  time of the peer over that of lnfast: above 1, lnfast is faster (NumPy has one thread)",
 )
 
 
@@ -85,12 +85,6 @@ class Table:
             if measurement.cell.direction == direction
         ]
         return [timing.ratio for timing in timings if timing and timing.ratio]
-
-
-def describe(machine: Machine) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    threads = f"{machine.num_threads} thread{'s' if machine.num_threads > 1 else ''}"
-    return f"{machine.cpu}, {threads}, {machine.isa}, {machine.compiler}\n{versions}"
 
 
 def microseconds(seconds: float | None) -> str:

@@ -12,45 +12,42 @@
 #include <stddef.h>
 
 /* y = (x − mean) · rstd · weight + bias for rows first … last − 1 */
-typedef void ln_forward(
-    const void *x,       /* in   (rows, cols)                                             */
-    const void *weight,  /* in   (cols,), NULL for ones                                   */
-    const void *bias,    /* in   (cols,), NULL for none                                   */
-    ptrdiff_t first,     /* in   the first row                                            */
-    ptrdiff_t last,      /* in   the row after the last                                   */
-    ptrdiff_t cols,      /* in   ≥ 1                                                      */
-    double eps,          /* in   ≥ 0, finite                                              */
-    int stream,          /* in   1: write y past the caches (never when y is x)           */
-    void *y,             /* out  (rows, cols), may be x                                   */
-    double *mean,        /* out  (rows,), or NULL                                         */
-    double *rstd         /* out  (rows,), or NULL                                         */
+typedef void ln_forward(const void *x,      /* in   (rows, cols)                                             */
+                        const void *weight, /* in   (cols,), NULL for ones                                   */
+                        const void *bias,   /* in   (cols,), NULL for none                                   */
+                        ptrdiff_t first,    /* in   the first row                                            */
+                        ptrdiff_t last,     /* in   the row after the last                                   */
+                        ptrdiff_t cols,     /* in   ≥ 1                                                      */
+                        double eps,         /* in   ≥ 0, finite                                              */
+                        int stream,         /* in   1: write y past the caches (never when y is x)           */
+                        void *y,            /* out  (rows, cols), may be x                                   */
+                        double *mean,       /* out  (rows,), or NULL                                         */
+                        double *rstd        /* out  (rows,), or NULL                                         */
 );
 
 /* dx = rstd · (h − mean(h) − xhat · mean(h · xhat)), h = dy · weight, for rows first … last − 1;
  * sums = Σ dy · xhat and Σ dy over those rows, which must be one whole block of the plan */
-typedef void ln_backward(
-    const void *x,       /* in   (rows, cols)                                             */
-    const void *dy,      /* in   (rows, cols)                                             */
-    const void *weight,  /* in   (cols,), NULL for ones                                   */
-    const double *mean,  /* in   (rows,)                                                  */
-    const double *rstd,  /* in   (rows,)                                                  */
-    ptrdiff_t first,     /* in   the first row                                            */
-    ptrdiff_t last,      /* in   the row after the last, > first                          */
-    ptrdiff_t cols,      /* in   ≥ 1                                                      */
-    int stream,          /* in   1: write dx past the caches (never when dx is x or dy)   */
-    void *dx,            /* out  (rows, cols), may be x or dy, NULL: not wanted           */
-    double *sums         /* out  (planes, cols), this block's, NULL: not wanted           */
+typedef void ln_backward(const void *x,      /* in   (rows, cols)                                             */
+                         const void *dy,     /* in   (rows, cols)                                             */
+                         const void *weight, /* in   (cols,), NULL for ones                                   */
+                         const double *mean, /* in   (rows,)                                                  */
+                         const double *rstd, /* in   (rows,)                                                  */
+                         ptrdiff_t first,    /* in   the first row                                            */
+                         ptrdiff_t last,     /* in   the row after the last, > first                          */
+                         ptrdiff_t cols,     /* in   ≥ 1                                                      */
+                         int stream,         /* in   1: write dx past the caches (never when dx is x or dy)   */
+                         void *dx,           /* out  (rows, cols), may be x or dy, NULL: not wanted           */
+                         double *sums        /* out  (planes, cols), this block's, NULL: not wanted           */
 );
 
 /* dweight, dbias = the blocks' sums added in their order, for columns first … last − 1 */
-typedef void ln_fold(
-    const double *sums,  /* in   (blocks, planes, cols)                                   */
-    ptrdiff_t blocks,    /* in   ≥ 1                                                      */
-    ptrdiff_t first,     /* in   the first column                                         */
-    ptrdiff_t last,      /* in   the column after the last                                */
-    ptrdiff_t cols,      /* in   ≥ 1                                                      */
-    void *dweight,       /* out  (cols,), NULL: not wanted                                */
-    void *dbias          /* out  (cols,), NULL: not wanted                                */
+typedef void ln_fold(const double *sums, /* in   (blocks, planes, cols)                                   */
+                     ptrdiff_t blocks,   /* in   ≥ 1                                                      */
+                     ptrdiff_t first,    /* in   the first column                                         */
+                     ptrdiff_t last,     /* in   the column after the last                                */
+                     ptrdiff_t cols,     /* in   ≥ 1                                                      */
+                     void *dweight,      /* out  (cols,), NULL: not wanted                                */
+                     void *dbias         /* out  (cols,), NULL: not wanted                                */
 );
 
 /* One instruction set's kernels for one dtype. */
@@ -62,10 +59,10 @@ typedef struct {
 } ln_rows;
 
 /* dispatch.c */
-int ln_choose(const char *name);      /* in force from now on: `name`, or the best for NULL or ""; 0, or −1: not there */
-const char *ln_isa(void);             /* the name in force                                        */
-const char *ln_isa_at(int i);         /* the i-th that this CPU can run, best first, NULL past the end */
-const ln_rows *ln_rows_f32(void);     /* the float32 kernels in force                             */
-const ln_rows *ln_rows_f64(void);     /* the float64 kernels in force                             */
+int ln_choose(const char *name);  /* in force from now on: `name`, or the best for NULL or ""; 0, or −1: not there */
+const char *ln_isa(void);         /* the name in force                                        */
+const char *ln_isa_at(int i);     /* the i-th that this CPU can run, best first, NULL past the end */
+const ln_rows *ln_rows_f32(void); /* the float32 kernels in force                             */
+const ln_rows *ln_rows_f64(void); /* the float64 kernels in force                             */
 
 #endif

@@ -54,6 +54,9 @@ cdef extern from * nogil:
     #endif
     }
 
+    static void ln_cap_threads(int n) { ln_thread_cap = n; }
+    static void ln_set_quota(int n) { ln_cpu_quota = n; }
+
     /* CPUs this thread may run on */
     static int ln_allowed_cpus(void) {
     #if defined(__linux__)
@@ -68,6 +71,8 @@ cdef extern from * nogil:
     int ln_thread_cap
     int ln_cpu_quota
     int ln_forked
+    void ln_cap_threads(int n)
+    void ln_set_quota(int n)
     void ln_watch_forks()
     int ln_allowed_cpus()
 

@@ -1,6 +1,7 @@
 """The same bits on any thread count, batch, place in it, layout, alignment and instruction set.
 
-`python test_bits.py` prints a digest for each case: the instruction sets are compared by running this file under LNFAST_ISA.
+`python test_bits.py` prints a digest for each case. Instruction sets and compilers are compared by
+running this file under each.
 """
 
 import hashlib
@@ -14,7 +15,8 @@ import pytest
 import lnfast
 
 DTYPES = [np.float32, np.float64]
-# Every tail of the 32-element tree, around the 4096-element chunk; rows around strips, groups and blocks.
+# Every tail of the 32-element tree, around the 4096-element chunk.
+# Rows around strips, groups and blocks.
 COLUMNS = [*range(1, 67), 96, 127, 128, 129, 768, 1001, 4095, 4096, 4097, 4128, 8195]
 ROWS = [1, 3, 4, 5, 8, 9, 31, 32, 33, 69]
 
@@ -23,12 +25,22 @@ def draw(rows, cols, dtype, seed=0):
     """x (with a constant, a far-off, a huge and a tiny row among the others), weight, bias, dy."""
     rng = np.random.default_rng((rows, cols, seed))
     x = rng.standard_normal((rows, cols))
-    kinds = [1, 1, 1, 1e30 if dtype == np.float32 else 1e300, 1e-40 if dtype == np.float32 else 1e-310]
+    kinds = [
+        1,
+        1,
+        1,
+        1e30 if dtype == np.float32 else 1e300,
+        1e-40 if dtype == np.float32 else 1e-310,
+    ]
     x *= np.resize(kinds, rows)[:, None]
     x[rows // 3] += 1e5
     x[rows // 2] = x[rows // 2, 0]
     parameters = rng.standard_normal((3, cols))
-    return x.astype(dtype), *parameters[:2].astype(dtype), rng.standard_normal((rows, cols)).astype(dtype)
+    return (
+        x.astype(dtype),
+        *parameters[:2].astype(dtype),
+        rng.standard_normal((rows, cols)).astype(dtype),
+    )
 
 
 def run(x, weight, bias, dy, **threads):
@@ -56,7 +68,11 @@ def test_instruction_sets():
     lines = {}
     for isa in lnfast.config()["isa_available"]:
         done = subprocess.run(
-            [sys.executable, __file__], env={**os.environ, "LNFAST_ISA": isa}, capture_output=True, text=True, check=True
+            [sys.executable, "-P", __file__],
+            env={**os.environ, "LNFAST_ISA": isa},
+            capture_output=True,
+            text=True,
+            check=True,
         )
         lines[isa] = done.stdout.splitlines()
         assert lines[isa][0] == isa and len(lines[isa]) == 1 + 2 * len(COLUMNS)
@@ -66,7 +82,9 @@ def test_instruction_sets():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("rows", "cols"), [(1, 9), (5, 70_000), (33, 768), (257, 96), (1000, 33), (2100, 16)])
+@pytest.mark.parametrize(
+    ("rows", "cols"), [(1, 9), (5, 70_000), (33, 768), (257, 96), (1000, 33), (2100, 16)]
+)
 def test_threads(dtype, rows, cols):
     args = draw(rows, cols, dtype)
     one = bits(run(*args, num_threads=1))
@@ -81,7 +99,15 @@ def test_batch_and_place(dtype, cols):
     rows = 70
     x, weight, bias, dy = draw(rows, cols, dtype)
     whole = run(x, weight, bias, dy)[:4]
-    for first, last in [(0, 1), (3, 4), (rows - 1, rows), (1, 10), (30, 35), (rows // 2, rows), (0, 69)]:
+    for first, last in [
+        (0, 1),
+        (3, 4),
+        (rows - 1, rows),
+        (1, 10),
+        (30, 35),
+        (rows // 2, rows),
+        (0, 69),
+    ]:
         part = run(x[first:last], weight, bias, dy[first:last])[:4]
         for a, b in zip(whole, part, strict=True):
             assert a[first:last].tobytes() == b.tobytes()

@@ -1,6 +1,7 @@
 """The bounds of exactness, on every family of rows, judged by exact arithmetic (oracle.py).
 
-A share is an error over its bound; the promise is that none exceeds 1. No other tolerance stands in this file.
+A share is an error over its bound; the promise is that none exceeds 1. No other tolerance stands in
+this file.
 """
 
 import numpy as np
@@ -9,8 +10,32 @@ import pytest
 
 import lnfast
 
-# From the code: 8 and 16 lanes, trees of 32, chunks of 4096, strips of 4 rows, groups of 8, blocks of 32.
-LENGTHS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 768, 1001, 4095, 4096, 4097, 8193]
+# From the code: 8 and 16 lanes, trees of 32, chunks of 4096; strips of 4 rows, groups of 8, blocks
+# of 32.
+LENGTHS = [
+    1,
+    2,
+    3,
+    7,
+    8,
+    9,
+    15,
+    16,
+    17,
+    31,
+    32,
+    33,
+    63,
+    64,
+    65,
+    100,
+    768,
+    1001,
+    4095,
+    4096,
+    4097,
+    8193,
+]
 DTYPES = [np.float32, np.float64]
 
 
@@ -42,7 +67,9 @@ def scaled_to(fraction):
 
 
 def times_smallest(factor):
-    return lambda rows, cols, dtype: noise(rows, cols) * float(np.finfo(dtype).smallest_normal) * factor
+    return lambda rows, cols, dtype: (
+        noise(rows, cols) * float(np.finfo(dtype).smallest_normal) * factor
+    )
 
 
 def two_valued(rows, cols, dtype):
@@ -85,7 +112,9 @@ FAMILIES = {
     "zeros": lambda rows, cols, dtype: np.zeros((rows, cols)),
     "to the largest": scaled_to(1),
     "past the squares": scaled_to(1e-10),
-    "small": lambda rows, cols, dtype: noise(rows, cols) * float(np.finfo(dtype).smallest_normal) ** 0.5,
+    "small": lambda rows, cols, dtype: (
+        noise(rows, cols) * float(np.finfo(dtype).smallest_normal) ** 0.5
+    ),
     "tiny": times_smallest(100),
     "subnormal": times_smallest(1e-3),
 }
@@ -123,7 +152,9 @@ def test_bounds(name, dtype, eps):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["normal", "offset 1e6", "massive last", "two-valued", "to the largest", "tiny"])
+@pytest.mark.parametrize(
+    "name", ["normal", "offset 1e6", "massive last", "two-valued", "to the largest", "tiny"]
+)
 def test_bounds_of_long_rows(name, dtype):
     for rows, cols in [(2, 65537), (1, 2**20)]:
         judge(*draw(name, rows, cols, dtype), 1e-5)
@@ -145,16 +176,18 @@ def test_gradients_of_one_sign(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("power", [-0.9, -0.5, -0.3, 0.3, 0.45])
 def test_gradients_of_every_size(dtype, power):
-    """dy and weight from near the smallest to near the largest number; their product leaves the range or not."""
+    """dy and weight from near the smallest to near the largest; their product leaves the range."""
     limit = float(np.finfo(dtype).max)
     for other in (-power, power, 0.0):
         x, weight, bias, dy = draw("normal", 37, 65, dtype)
-        judge(x, (weight * limit**other).astype(dtype), bias, (dy * limit**power).astype(dtype), 1e-5)
+        judge(
+            x, (weight * limit**other).astype(dtype), bias, (dy * limit**power).astype(dtype), 1e-5
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_weight_and_gradient_of_opposite_sizes(dtype):
-    """h = dy · weight is of ordinary size in each column, though no common scale brings both factors in range."""
+    """h = dy · weight is of ordinary size, though no common scale brings both factors in range."""
     x, weight, bias, dy = draw("normal", 37, 64, dtype)
     size = float(np.finfo(dtype).max) ** np.where(np.arange(64) % 2, 0.9, -0.9)
     judge(x, (weight * size).astype(dtype), bias, (dy / size).astype(dtype), 1e-5)
@@ -208,7 +241,12 @@ def test_what_is_not_finite_spoils_its_own_row(dtype, bad):
         y, cache = lnfast.layer_norm_forward(spoilt, cols, weight, bias)
         dx, dweight, dbias = lnfast.layer_norm_backward(dy, cache)
         others = np.arange(37) != 5
-        for good, now in ((clean, y), (clean_cache.mean, cache.mean), (clean_cache.rstd, cache.rstd), (clean_dx, dx)):
+        for good, now in (
+            (clean, y),
+            (clean_cache.mean, cache.mean),
+            (clean_cache.rstd, cache.rstd),
+            (clean_dx, dx),
+        ):
             assert np.isnan(now[5]).all()
             assert now[others].tobytes() == good[others].tobytes()
         assert np.isnan(dweight).all()

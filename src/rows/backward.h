@@ -44,8 +44,8 @@ ALWAYS void add_to_block(double *plane, ptrdiff_t cols, vec t, int n, const int 
 
 /* Columns j … j + n − 1 of a strip.
  * dx = rstd · (h − mean_h − xhat · mean_h_xhat),   h = dy · weight;   dweight += dy · xhat,   dbias += dy */
-ALWAYS void strip_columns(const real *x, const real *dy, const real *weight, const row_gradient *g, ptrdiff_t cols, ptrdiff_t j, int n,
-                          const int rows, const int any_exact, const int fresh, const int streams, real *dx, double *sums) {
+ALWAYS void strip_columns(const real *x, const real *dy, const real *weight, const row_gradient *g, ptrdiff_t cols, ptrdiff_t j,
+                          int n, const int rows, const int any_exact, const int fresh, const int streams, real *dx, double *sums) {
     const int whole = n == W;
     vec w = splat(1), scaled[STRIP] = {{0}}, plain[STRIP] = {{0}};
     if (weight) w = whole ? load(weight + j) : load_part(weight + j, n);
@@ -91,7 +91,8 @@ ALWAYS void strip_columns(const real *x, const real *dy, const real *weight, con
 ALWAYS void strip_pass(const real *x, const real *dy, const real *weight, const row_gradient *g, ptrdiff_t cols, const int rows,
                        const int any_exact, const int fresh, const int streams, real *dx, double *sums) {
     ptrdiff_t j = 0;
-    for (; j + W <= cols; j += W) strip_columns(x, dy, weight, g, cols, j, W, rows, any_exact, fresh, streams, dx, sums);
+    for (; j + W <= cols; j += W)
+        strip_columns(x, dy, weight, g, cols, j, W, rows, any_exact, fresh, streams, dx, sums);
     if (j < cols) strip_columns(x, dy, weight, g, cols, j, (int)(cols - j), rows, any_exact, fresh, 0, dx, sums);
 }
 
@@ -102,13 +103,13 @@ NEVER void any_strip(const real *x, const real *dy, const real *weight, const ro
 }
 
 /* The strip as it mostly is: the compiler's copies for what is constant in it. */
-#define WHOLE_STRIP(NAME, FRESH, STREAMS)                                                                                       \
-    NEVER void NAME(const real *x, const real *dy, const real *weight, const row_gradient *given, ptrdiff_t cols, real *dx,     \
-                    double *sums) {                                                                                             \
-        row_gradient g[STRIP];                                                                                                  \
-        if (!weight || !dx || !sums) __builtin_unreachable();                                                                   \
-        memcpy(g, given, sizeof g);                                                                                             \
-        strip_pass(x, dy, weight, g, cols, STRIP, 0, FRESH, STREAMS, dx, sums);                                                 \
+#define WHOLE_STRIP(NAME, FRESH, STREAMS)                                                                                          \
+    NEVER void NAME(const real *x, const real *dy, const real *weight, const row_gradient *given, ptrdiff_t cols, real *dx,        \
+                    double *sums) {                                                                                                \
+        row_gradient g[STRIP];                                                                                                     \
+        if (!weight || !dx || !sums) __builtin_unreachable();                                                                      \
+        memcpy(g, given, sizeof g);                                                                                                \
+        strip_pass(x, dy, weight, g, cols, STRIP, 0, FRESH, STREAMS, dx, sums);                                                    \
     }
 WHOLE_STRIP(fresh_strip, 1, 0)
 WHOLE_STRIP(next_strip, 0, 0)
@@ -132,7 +133,8 @@ NEVER void backward_body(const real *x, const real *dy, const real *weight, cons
             take_gradient_sums(x + from, dy + from, weight, mean + row, rstd + row, some, cols, g);
         }
         int any_exact = 0;
-        for (int r = 0; r < rows; ++r) any_exact |= g[at + r].exact;
+        for (int r = 0; r < rows; ++r)
+            any_exact |= g[at + r].exact;
         real *dx_from = dx ? dx + from : 0;
         const int fresh = row == first;
         if (any_exact || rows < STRIP || !weight || !dx || !sums)
@@ -145,8 +147,8 @@ NEVER void backward_body(const real *x, const real *dy, const real *weight, cons
     if (streams) stream_end();
 }
 
-static void backward_rows(const void *x, const void *dy, const void *weight, const double *mean, const double *rstd, ptrdiff_t first,
-                          ptrdiff_t last, ptrdiff_t cols, int streams, void *dx, double *sums) {
+static void backward_rows(const void *x, const void *dy, const void *weight, const double *mean, const double *rstd,
+                          ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int streams, void *dx, double *sums) {
     const fp_mode mode = fp_enter();
     backward_body(x, dy, weight, mean, rstd, first, last, cols, streams, dx, sums);
     fp_leave(mode);

@@ -1,4 +1,6 @@
 /* body.h: the row arithmetic of one target and one dtype, and the table that offers it. */
+#include "names.h"
+
 #include "statistics.h"
 
 #include "exact.h"
@@ -18,6 +20,4 @@
 
 #include "fold.h"
 
-#define LN_PASTE(a, b, c) a##b##_##c
-#define LN_NAME(dtype, suffix) LN_PASTE(ln_rows_, dtype, suffix)
-const ln_rows LN_NAME(LN_DTYPE, LN_SUFFIX) = {forward_rows, backward_rows, fold_blocks, PLANES};
+const ln_rows LN_NAME(ln_rows) = {forward_rows, backward_rows, fold_blocks, PLANES};

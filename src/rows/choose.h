@@ -7,7 +7,8 @@ NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, cons
     double pivot[GROUP];
     row_stats found[GROUP];
     memset(sums, 0, sizeof sums);
-    for (int r = 0; r < GROUP; ++r) pivot[r] = 0;
+    for (int r = 0; r < GROUP; ++r)
+        pivot[r] = 0;
     for (int r = 0; r < rows; ++r) {
         if (!wanted[r]) continue;
         pivot[r] = sum[r] / (double)cols;
@@ -25,7 +26,8 @@ ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps,
 #if REAL_IS_F32
     double square[GROUP] = {0};
     int any = 0;
-    for (int r = 0; r < rows; ++r) sum_row(x + r * cols, cols, &sum[r], &square[r]);
+    for (int r = 0; r < rows; ++r)
+        sum_row(x + r * cols, cols, &sum[r], &square[r]);
     for (int r = 0; r < GROUP; r += WD) {
         const vd n = splat_d((double)cols);
         vd mean = load_d(sum + r) / n;
@@ -37,11 +39,12 @@ ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps,
             s->lo = 0;
             s->factor = s->rstd = rstd[k];
             s->power = s->exact = 0;
-            wanted[r + k] = !(mean[k] * mean[k] <= 0x1p18 * v[k] && v[k] >= 1 / (RSTD_MAX * RSTD_MAX) &&
-                              v[k] <= RSTD_MAX * RSTD_MAX);
+            wanted[r + k] =
+                !(mean[k] * mean[k] <= 0x1p18 * v[k] && v[k] >= 1 / (RSTD_MAX * RSTD_MAX) && v[k] <= RSTD_MAX * RSTD_MAX);
         }
     }
-    for (int r = 0; r < rows; ++r) any |= wanted[r];
+    for (int r = 0; r < rows; ++r)
+        any |= wanted[r];
     if (any) center_rows(x, rows, cols, eps, sum, wanted, stats);
 #else
     for (int r = 0; r < rows; ++r) {

@@ -81,7 +81,8 @@ NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, row_stats
     const double scaled_eps = scale(eps, 2 * power);
     const double n = (double)cols;
     pair total = {0, 0};
-    for (ptrdiff_t j = 0; j < cols; ++j) add_to_pair(&total, scale(x[j], power));
+    for (ptrdiff_t j = 0; j < cols; ++j)
+        add_to_pair(&total, scale(x[j], power));
     double pivot[GROUP] = {(total.sum + total.error) / n};
     row_stats found[GROUP];
     for (int turn = 0; turn < 4; ++turn) {

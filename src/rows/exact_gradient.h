@@ -29,7 +29,8 @@ NEVER void scale_gradient(const real *x, const real *dy, const real *weight, ptr
     g->h_power = top == -100000 ? 0 : top;
 
     pair rest = {0, 0}, sum_h = {0, 0}, sum_h_xhat = {0, 0};
-    for (ptrdiff_t j = 0; j < cols; ++j) add_to_pair(&rest, scale(x[j], g->power) - g->center);
+    for (ptrdiff_t j = 0; j < cols; ++j)
+        add_to_pair(&rest, scale(x[j], g->power) - g->center);
     g->rest = (rest.sum + rest.error) / n;
     for (ptrdiff_t j = 0; j < cols; ++j) {
         double xhat = ((scale(x[j], g->power) - g->center) - g->rest) * g->factor;

@@ -27,7 +27,8 @@ NEVER void fold_plane(const double *sums, ptrdiff_t blocks, ptrdiff_t first, ptr
         double total[WD];
         const int n = last - j < WD ? (int)(last - j) : WD;
         store_d(total, n == WD ? fold_lanes(sums + j, blocks, cols, WD) : fold_lanes(sums + j, blocks, cols, n));
-        for (int i = 0; i < n; ++i) out[j + i] = (real)total[i];
+        for (int i = 0; i < n; ++i)
+            out[j + i] = (real)total[i];
     }
 }
 

@@ -71,14 +71,13 @@ NEVER void forward_body(const real *x, const real *weight, const real *bias, ptr
             if (mean) mean[row + r] = s->mean;
             if (rstd) rstd[row + r] = s->rstd;
             if (!s->exact) split_mean(s, &hi, &lo);
-            if (s->exact)
-                scale_normalize(from, weight, bias, cols, s, to);
-#define CASE(HAS_WEIGHT, HAS_BIAS)                                                                        \
-    else if (!!weight == HAS_WEIGHT && !!bias == HAS_BIAS) {                                              \
-        if (streams)                                                                                      \
-            normalize_row(from, weight, bias, cols, hi, lo, (real)s->factor, HAS_WEIGHT, HAS_BIAS, 1, to); \
-        else                                                                                              \
-            normalize_row(from, weight, bias, cols, hi, lo, (real)s->factor, HAS_WEIGHT, HAS_BIAS, 0, to); \
+            if (s->exact) scale_normalize(from, weight, bias, cols, s, to);
+#define CASE(HAS_WEIGHT, HAS_BIAS)                                                                                                 \
+    else if (!!weight == HAS_WEIGHT && !!bias == HAS_BIAS) {                                                                       \
+        if (streams)                                                                                                               \
+            normalize_row(from, weight, bias, cols, hi, lo, (real)s->factor, HAS_WEIGHT, HAS_BIAS, 1, to);                         \
+        else                                                                                                                       \
+            normalize_row(from, weight, bias, cols, hi, lo, (real)s->factor, HAS_WEIGHT, HAS_BIAS, 0, to);                         \
     }
             CASE(1, 1)
             CASE(1, 0)

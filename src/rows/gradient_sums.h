@@ -145,9 +145,14 @@ ALWAYS void set_constants(row_gradient *g, double mean, double lo, double rstd, 
     g->exact = !plain;
 }
 
-ALWAYS int all_zero(const real *dy, ptrdiff_t cols) {
-    for (ptrdiff_t j = 0; j < cols; ++j)
-        if (dy[j] != 0) return 0;
+/* Whether dy · weight is 0 in every column, because one of the two is: a padding row's gradient, a frozen weight. */
+ALWAYS int is_without_gradient(const real *dy, const real *weight, ptrdiff_t cols) {
+    for (ptrdiff_t j = 0; j < cols; j += W) {
+        const int n = cols - j < W ? (int)(cols - j) : W;
+        const vec a = n == W ? load(dy + j) : load_part(dy + j, n);
+        const vec b = !weight ? splat(1) : n == W ? load(weight + j) : load_part(weight + j, n);
+        if (any_lane((a != 0) & (b != 0))) return 0;
+    }
     return 1;
 }
 
@@ -174,16 +179,18 @@ ALWAYS void take_gradient_sums(const real *x, const real *dy, const real *weight
         }
     }
 #else
-    for (int r = 0; r < rows; ++r) center_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], &lanes[r]);
-    for (int r = rows; r < GROUP; ++r) memset(&lanes[r], 0, sizeof lanes[r]);
+    for (int r = 0; r < rows; ++r)
+        center_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], &lanes[r]);
+    for (int r = rows; r < GROUP; ++r)
+        memset(&lanes[r], 0, sizeof lanes[r]);
     finish_gradient(lanes, (double)cols, lo, mean_h, mean_hd);
 #endif
     for (int r = 0; r < rows; ++r) {
         row_gradient *g = &out[r];
         set_constants(g, mean[r], lo[r], rstd[r], mean_h[r], mean_hd[r]);
-        /* a row without gradient (a padding row's) has every constant right */
+        /* where h is 0 throughout the constants are right as they are */
         const int none = mean_h[r] == 0 && mean_hd[r] == 0 && rstd[r] >= 1 / RSTD_MAX && rstd[r] <= RSTD_MAX;
-        if (g->exact && none && all_zero(dy + r * cols, cols)) g->exact = 0;
+        if (g->exact && none && is_without_gradient(dy + r * cols, weight, cols)) g->exact = 0;
         if (g->exact) scale_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], rstd[r], g);
     }
 }

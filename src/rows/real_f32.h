@@ -20,9 +20,7 @@ typedef vf vec;
 #define load_part_double load_part_wide
 
 /* h = dy · weight rounded to real, in eight-byte lanes; weight NULL: ones */
-ALWAYS vd product(const float *dy, const float *weight) {
-    return widen(weight ? load_h(dy) * load_h(weight) : load_h(dy));
-}
+ALWAYS vd product(const float *dy, const float *weight) { return widen(weight ? load_h(dy) * load_h(weight) : load_h(dy)); }
 ALWAYS vd product_part(const float *dy, const float *weight, int n) {
     return widen(weight ? load_part_h(dy, n) * load_part_h(weight, n) : load_part_h(dy, n));
 }

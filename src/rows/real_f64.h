@@ -20,9 +20,7 @@ typedef vd vec;
 #define load_part_double load_part_d
 
 /* h = dy · weight rounded to real, in eight-byte lanes; weight NULL: ones */
-ALWAYS vd product(const double *dy, const double *weight) {
-    return weight ? load_d(dy) * load_d(weight) : load_d(dy);
-}
+ALWAYS vd product(const double *dy, const double *weight) { return weight ? load_d(dy) * load_d(weight) : load_d(dy); }
 ALWAYS vd product_part(const double *dy, const double *weight, int n) {
     return weight ? load_part_d(dy, n) * load_part_d(weight, n) : load_part_d(dy, n);
 }

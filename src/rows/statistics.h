@@ -50,8 +50,8 @@ ALWAYS void center_row(const real *x, ptrdiff_t cols, double pivot, centred_sums
     for (; j + TREE <= cols; j += TREE) {
         EACH(i, N) {
             const real *q = x + j + i * WD;
-            add_centred(load_double(q) - p, load_double(q + 8) - p, load_double(q + 16) - p, load_double(q + 24) - p,
-                        &sum[i], &sum_error[i], &square[i], &square_error[i]);
+            add_centred(load_double(q) - p, load_double(q + 8) - p, load_double(q + 16) - p, load_double(q + 24) - p, &sum[i],
+                        &sum_error[i], &square[i], &square_error[i]);
         }
     }
     if (j < cols) {

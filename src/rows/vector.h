@@ -114,6 +114,14 @@ ALWAYS vh load_h(const float *p) { return *(const vh_at *)p; }
 ALWAYS vd load_wide(const float *p) { return widen(load_h(p)); }
 ALWAYS vd load_part_wide(const float *p, int n) { return widen(load_part_h(p, n)); }
 
+/* Whether a comparison's mask is set in any lane, for both lane widths */
+#define any_lane(mask) any_bits((vm)(mask))
+ALWAYS int any_bits(vm v) {
+    int64_t any = 0;
+    EACH(i, WD) any |= v[i];
+    return any != 0;
+}
+
 /* v with its lanes from n on set to 0 */
 ALWAYS vd keep_part(vd v, int n) {
     vm lane;

@@ -1,0 +1,103 @@
+"""What was built: no instruction above the baseline but in the functions made for it.
+
+Also the version, config(), the error of an unbuilt tree, and the reading of the container's quota.
+"""
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import lnfast
+from lnfast import _api, _cgroup
+
+# 32- and 64-byte registers, mask registers, and the three-operand forms of AVX
+BEYOND_BASELINE = re.compile(r"%[yz]mm|%k[0-7]\b|\tv[a-z]+[0-9a-z]*\s+\S*%xmm")
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump is not installed")
+@pytest.mark.skipif(not lnfast.config()["isa_available"][-1:] == ["baseline"], reason="not x86-64")
+def test_no_instruction_above_the_baseline_outside_its_objects():
+    listing = subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", "-l", _api.__file__],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    beyond = {}
+    name = ""
+    for line in listing.splitlines():
+        if line.endswith(">:"):
+            name = line.split("<")[1][:-2]
+        elif BEYOND_BASELINE.search(line):
+            beyond.setdefault(name, line)
+    made_for_it = re.compile(r"_(avx2|avx512)(\.|$)")
+    assert any("_avx512" in n for n in beyond) and any("_avx2" in n for n in beyond)
+    strays = {n: line for n, line in beyond.items() if not made_for_it.search(n)}
+    assert not strays
+
+
+def test_version():
+    assert lnfast.__version__ == importlib.metadata.version("lnfast") == lnfast.config()["version"]
+
+
+def test_config_is_complete():
+    config = lnfast.config()
+    assert sorted(config) == [
+        "compiler",
+        "isa",
+        "isa_available",
+        "num_threads",
+        "openmp",
+        "version",
+    ]
+    assert config["isa"] in config["isa_available"]
+    assert re.match(r"(gcc|Debian clang|clang|Apple|Ubuntu clang|Clang)", config["compiler"])
+    assert config["num_threads"] == lnfast.get_num_threads() >= 1
+    assert config["openmp"] or config["num_threads"] == 1
+
+
+def test_show_config(capsys):
+    lnfast.show_config()
+    lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    assert lines["version"] == lnfast.__version__ and lines["isa"] == lnfast.config()["isa"]
+
+
+def test_import_from_the_source_tree(tmp_path):
+    """The folder `lnfast` without its extension says what to do, and hides no other error."""
+    package = tmp_path / "lnfast"
+    shutil.copytree(
+        lnfast.__path__[0], package, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import lnfast"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "Run `pip install .` in it" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "group", "cpus"),
+    [
+        ({"cpu.max": "150000 100000"}, "0::/", 2),
+        ({"cpu.max": "max 100000"}, "0::/", 0),
+        ({"a/cpu.max": "max 100000", "cpu.max": "50000 100000"}, "0::/a", 1),
+        ({"a/cpu.max": "300000 100000", "cpu.max": "800000 100000"}, "0::/a", 3),
+        (
+            {"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"},
+            "4:cpu,cpuacct:/",
+            4,
+        ),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "4:cpu,cpuacct:/", 0),
+        ({"cpu.max": "what is this"}, "0::/", 0),
+        ({}, "0::/", 0),
+    ],
+)
+def test_cpu_quota(tmp_path, files, group, cpus):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    (tmp_path / "self").write_text(group + "\n")
+    assert _cgroup.cpu_quota(tmp_path, tmp_path / "self") == cpus

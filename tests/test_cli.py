@@ -1,0 +1,244 @@
+"""The command: what demo, info and bench print, their exit codes, and how errors look."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+import lnfast
+from lnfast import bench, cli
+from lnfast.peers import PEERS
+
+COMMAND = str(Path(sys.executable).with_name("lnfast"))
+TINY = ["bench", "--shape", "3x8", "--seconds", "0.05"]
+TORCH = find_spec("torch") is not None
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [COMMAND, *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
+    )
+
+
+def done(*arguments, **environment):
+    result = run(*arguments, **environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+def test_demo():
+    start = perf_counter()
+    text = done("demo")
+    assert perf_counter() - start < 10
+    lines = {line.split()[0]: line.split()[1:4] for line in reversed(text.splitlines()) if line}
+    assert lines["eps"] == ["1/3"]
+    assert lines["rstd"][0] == "1"
+    assert lines["xhat"] == ["-1", "0", "1"]
+    assert lines["y"] == ["-1", "1", "2"]
+    assert lines["h"] == ["1", "-2", "6"]
+    assert lines["mean(h)"] == lines["mean(h·xhat)"] == ["5/3"]
+    assert lines["dx"] == ["1", "-11/3", "8/3"]
+    assert lines["dweight"] == ["-1", "0", "2"]
+    assert lines["dbias"] == ["1", "-1", "2"]
+    assert "(2, 3, 1)" in text and "(2, 1, 1)" in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert ("torch is not installed" in text) == (not TORCH)
+
+
+def test_demo_errors_are_within_the_promise():
+    """The errors that it shows are measured: lnfast's keep the bounds, with and without offset."""
+    rows = [line.split() for line in done("demo").splitlines() if line.startswith("   lnfast")]
+    assert len(rows) == 2
+    for numbers in rows:
+        y, dx, dweight, dbias = map(float, numbers[-4:])
+        assert 0 < y <= 3 and 0 < dx <= 4 and 0 < dweight <= 4 and 0 < dbias <= 2
+
+
+def test_info():
+    text = done("info")
+    for name, value in lnfast.config().items():
+        value = ", ".join(value) if isinstance(value, list) else str(value)
+        assert re.search(rf"^{name} +{re.escape(value)}$", text, re.MULTILINE)
+    assert re.search(rf"^numpy +{re.escape(np.__version__)}$", text, re.MULTILINE)
+    assert json.loads(done("info", "--json")) == lnfast.config()
+
+
+def test_version():
+    assert done("--version") == f"lnfast {lnfast.__version__}\n"
+
+
+def test_bench(tmp_path):
+    text = done(*TINY, "--json", str(tmp_path / "bench.json"))
+    config = lnfast.config()
+    top, versions = text.splitlines()[:2]
+    assert config["isa"] in top and config["compiler"] in top
+    assert f"NumPy {np.__version__}" in versions and ("PyTorch" in versions) == TORCH
+    for direction in ("forward", "backward"):
+        assert re.search(rf"^3×8 +float32 {direction} +[0-9]", text, re.MULTILINE)
+        assert f"{direction}: geometric mean" in text and f"{direction}: smallest" in text
+
+    report = json.loads((tmp_path / "bench.json").read_text())
+    assert report["machine"]["isa"] == config["isa"]
+    assert report["machine"]["num_threads"] == config["num_threads"]
+    assert [cell["cell"]["direction"] for cell in report["cells"]] == ["forward", "backward"]
+    for measured in report["cells"]:
+        assert measured["cell"] | {"direction": ""} == {
+            **{"rows": 3, "cols": 8, "dtype": "float32", "direction": ""}
+        }
+        assert measured["turns"] >= bench.MIN_TURNS
+        timings = measured["timings"]
+        assert set(timings) == {"lnfast", "copy", "NumPy"} | ({"PyTorch"} if TORCH else set())
+        assert timings["lnfast"]["ratio"] == 1
+        for timing in timings.values():
+            assert 1e-8 < timing["seconds"] < 1 and timing["ratio"] > 0
+            assert timing["problem"] is None
+
+
+def test_bench_limits():
+    options = ["--backward", "--shape", "2x4", "--dtype", "float64", "float32", "--peers", "numpy"]
+    text = done(*TINY, *options, "--threads", "1")
+    rows = re.findall(r"^(\S+) +(float\S+) +(\S+)", text, re.MULTILINE)
+    assert rows == [
+        (shape, dtype, "backward") for dtype in ("float64", "float32") for shape in ("3×8", "2×4")
+    ]
+    assert ", 1 thread, " in text and "PyTorch" not in text
+
+
+def test_bench_calls_of_one_row_are_named():
+    text = done("bench", "--shape", "1x768", "--forward", "--seconds", "0.05", "--peers", "numpy")
+    assert re.search(r"^one whole call at 1×768.*: lnfast [0-9.]+ µs, NumPy", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "COMMAND"),
+        (["train"], "'train'"),
+        (["demo", "--fast"], "--fast"),
+        (["bench", "--shape", "3x"], "'3x' is no shape"),
+        (["bench", "--shape", "0x5"], "'0x5' is no shape"),
+        (["bench", "--shape", "2x3x4"], "'2x3x4' is no shape"),
+        (["bench", "--shape", "-1x4"], "--shape"),
+        (["bench", "--dtype", "float16"], "'float16'"),
+        (["bench", "--peers", "numpy,matlab"], "'matlab' is none of lnfast, copy, numpy"),
+        (["bench", "--peers", ""], "'' is none of"),
+        (["bench", "--threads", "0"], "'0' is no number of threads"),
+        (["bench", "--threads", "two"], "'two' is no number of threads"),
+        (["bench", "--seconds", "nan"], "'nan' is no time"),
+        (["bench", "--seconds", "0"], "'0' is no time"),
+        (["bench", "--forward", "--backward"], "not allowed with"),
+        (["bench", "--json", "no/such/folder/file"], "no/such/folder/file"),
+    ],
+)
+def test_wrong_arguments(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert message in result.stderr and "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_too_large_for_the_memory():
+    result = run("bench", "--shape", "1000000000x1000000000", "--seconds", "0.01")
+    assert result.returncode == 1
+    assert result.stderr.startswith("lnfast: not enough memory")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+@pytest.mark.parametrize("lines", [0, 1])
+def test_reader_leaves(lines):
+    with subprocess.Popen([COMMAND, "demo"], stdout=-1, stderr=-1) as process:
+        for _ in range(lines):
+            process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_disk_full():
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([COMMAND, "info"], stdout=full, stderr=-1, encoding="utf-8")
+    assert result.returncode == 1
+    assert result.stderr.startswith("lnfast: ") and "Traceback" not in result.stderr
+
+
+def test_terminal_without_our_signs():
+    assert "dx" in done("demo", PYTHONIOENCODING="ascii")
+
+
+def test_missing_peer_is_named_and_left_out(monkeypatch, capsys):
+    monkeypatch.setattr(PEERS["pytorch"], "module", "not_there")
+    assert cli.main([*TINY, "--peers", "numpy,pytorch"]) == 0
+    text = capsys.readouterr().out
+    assert "without PyTorch: torch is not installed\n" in text
+    assert re.search(r"^3×8 +float32 forward", text, re.MULTILINE)
+
+
+def break_numpy(monkeypatch, change):
+    """Let the NumPy peer's forward results pass through change."""
+    forward = PEERS["numpy"].forward
+
+    def broken(*operands):
+        call = forward(*operands)
+        return lambda: change(call())
+
+    monkeypatch.setattr(PEERS["numpy"], "forward", broken)
+
+
+def fail(y):
+    raise RuntimeError("no such kernel")
+
+
+@pytest.mark.parametrize(
+    "change, problem",
+    [
+        (lambda y: y + 1, "y is off by"),
+        (lambda y: y * np.nan, "y is off by nan"),
+        (lambda y: y[:1], "y has shape (1, 8)"),
+        (lambda y: y.astype(np.float64), "y is float64"),
+        (fail, "RuntimeError: no such kernel"),
+    ],
+)
+def test_wrong_result_is_reported(change, problem, monkeypatch, capsys):
+    break_numpy(monkeypatch, change)
+    assert cli.main([*TINY, "--peers", "numpy"]) == 1
+    text = capsys.readouterr().out
+    assert f"WRONG: NumPy, 3×8 float32 forward: {problem}" in text
+    assert "NumPy, 3×8 float32 backward" not in text
+
+
+def test_measuring_puts_the_thread_cap_back():
+    cell = bench.Cell(2, 8, "float64", "backward")
+    threads = lnfast.get_num_threads()
+    lnfast.set_num_threads(1)
+    try:
+        bench.measure(cell, [PEERS["numpy"]], seconds=0.01)
+        assert lnfast.get_num_threads() == 1
+    finally:
+        lnfast.set_num_threads(None)
+    bench.measure(cell, [PEERS["numpy"]], num_threads=1, seconds=0.01)
+    assert lnfast.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("direction", bench.DIRECTIONS)
+@pytest.mark.parametrize("dtype", bench.GRID)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5), (700, 600), (3, 400_000)])
+def test_peers_agree_with_the_definition(shape, dtype, direction):
+    """Also where only some of the rows are compared, and dweight is summed in parts."""
+    cell = bench.Cell(*shape, dtype, direction)
+    operands = bench.make_operands(cell)
+    expected = bench.Expected(cell, operands)
+    for peer in (PEERS["lnfast"], PEERS["numpy"]):
+        assert expected.compare(peer, bench.prepare(peer, direction, operands)()) is None
