@@ -13,7 +13,9 @@ SECONDS = 0.5  # of lnfast and PyTorch in turns
 ONE_CALL = Cell(1, 768, "float32", "forward")
 
 
-@pytest.mark.parametrize("cell", grid(), ids=lambda cell: str(cell).replace(" ", "-"))
+@pytest.mark.parametrize(
+    "cell", grid(), ids=lambda cell: f"{cell.rows}x{cell.cols}-{cell.dtype}-{cell.direction}"
+)
 def test_faster_than_pytorch(benchmark, cell):
     call = prepare(PEERS["lnfast"], cell.direction, make_operands(cell))
     benchmark.group = cell.direction

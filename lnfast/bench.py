@@ -36,7 +36,7 @@ QUICK: dict[str, tuple[tuple[int, int], ...]] = {
     "float64": ((1024, 768),),
 }
 
-SECONDS, QUICK_SECONDS = 1.5, 0.3  # for a cell
+SECONDS, QUICK_SECONDS = 2.5, 0.5  # for a cell
 BLOCK_SECONDS = 2e-3  # one peer's share of a turn: long against the clock, short against a hiccup
 MIN_TURNS = 5  # even where a single call outlasts the time given to its cell
 CHECKED_ELEMENTS = 2**18  # of y and dx, in rows spread over the array
@@ -123,9 +123,9 @@ def measure(
     expected = Expected(cell, operands)
     calls: dict[str, Call] = {}
     problems: dict[str, str | None] = {}
-    with ExitStack() as sessions:
+    with ExitStack() as stack:
         for peer in everyone:
-            sessions.enter_context(peer.session(available_threads(num_threads)))
+            stack.enter_context(peer.on_threads(available_threads(num_threads)))
         for peer in everyone:
             try:
                 call = prepare(peer, cell.direction, operands)

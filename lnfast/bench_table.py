@@ -25,7 +25,7 @@ class Table:
         names = "".join(f"  {name:>18}" for name in self.peers)
         columns = "".join(f"  {'µs':>10}{'ratio':>8}" for _ in self.peers)
         return (
-            f"{'':28}{'lnfast':>10}{'':15}{names}\n"
+            f"{'':28}{'lnfast':>10}{'':15}{names}".rstrip() + "\n"
             f"{'shape':<11}{'dtype':<8}{'direction':<9}{'µs':>10}{'GB/s':>8}{'×copy':>7}{columns}"
         )
 

@@ -199,7 +199,9 @@ def run_bench(arguments: argparse.Namespace) -> int:
         print(f"\n{table.heading()}")
         for measurement in bench.run(cells, peers, machine.num_threads, seconds, show_progress):
             print(table.row(measurement), flush=True)
-        print("", *table.sums(), "", *bench_table.LEGEND, sep="\n")
+        for paragraph in (list(table.sums()), bench_table.LEGEND):
+            if paragraph:
+                print("", *paragraph, sep="\n")
         if file:
             measurements = [asdict(measurement) for measurement in table.measurements]
             json.dump({"machine": asdict(machine), "cells": measurements}, file, indent=1)

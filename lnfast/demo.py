@@ -118,27 +118,27 @@ def race() -> Iterator[str]:
     for line in describe(look_around(peers, threads)):
         yield f"   {line}"
     yield ""
-    yield f"   {'':10}{'forward':>16}{'backward':>22}{'':8}largest error, in machine epsilons"
+    yield f"   {'':10}{'forward':>14}{'backward':>22}{'':10}largest error, in machine epsilons"
     yield (
-        f"   {'':10}{'µs':>9}{'':12}{'µs':>9}{'':12}{'y':>10}{'dx':>10}{'dweight':>10}{'dbias':>10}"
+        f"   {'':8}" + f"{'µs':>9}{'× lnfast':>11}" * 2 + f"{'y':>11}{'dx':>10}{'dweight':>10}"
+        f"{'dbias':>10}"
     )
-    with ExitStack() as sessions:
+    with ExitStack() as stack:
         for peer in peers:
-            sessions.enter_context(peer.session(threads))
+            stack.enter_context(peer.on_threads(threads))
         times = [timed(peers, direction, operands) for direction in bench.DIRECTIONS]
         errors = largest_errors(peers, operands)
         for peer in peers:
             columns = "".join(
-                f"{microseconds(median(time[peer.name])):>9}{slower(peer, time):12}"
-                for time in times
+                f"{microseconds(median(t[peer.name])):>9}{beside(peer, t)}" for t in times
             )
-            yield f"   {peer.name:10}{columns}{''.join(map(digits, errors[peer.name]))}"
+            yield f"   {peer.name:8}{columns} {''.join(map(digits, errors[peer.name]))}"
         yield ""
         yield f"   The same with {OFFSET:,} added to x:"
         operands = bench.Operands(x + np.float32(OFFSET), dy, weight, bias)
         errors = largest_errors(peers, operands)
         for peer in peers:
-            yield f"   {peer.name:52}{''.join(map(digits, errors[peer.name]))}"
+            yield f"   {peer.name:49}{''.join(map(digits, errors[peer.name]))}"
     yield ""
     yield from UNITS_OF_ERRORS
     for name, peer in PEERS.items():
@@ -184,10 +184,11 @@ def largest_errors(peers: Sequence[Peer], operands: bench.Operands) -> dict[str,
     return errors
 
 
-def slower(peer: Peer, times: dict[str, list[float]]) -> str:
+def beside(peer: Peer, times: dict[str, list[float]]) -> str:
+    """The time of a peer over that of lnfast, as a column."""
     if peer.name == "lnfast":
-        return ""
-    return f"  {bench.ratio(times[peer.name], times['lnfast']):.1f} times"
+        return f"{'':11}"
+    return f"{bench.ratio(times[peer.name], times['lnfast']):11.1f}"
 
 
 def statistics(mean: float, x: Array) -> str:

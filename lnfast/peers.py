@@ -39,7 +39,7 @@ class Peer:
         return version(self.package)
 
     @contextmanager
-    def session(self, num_threads: int) -> Iterator[None]:
+    def on_threads(self, num_threads: int) -> Iterator[None]:
         """Within it the peer uses num_threads threads; what was set before is put back."""
         yield
 
@@ -65,7 +65,7 @@ class LnFast(Peer):
         return lnfast.__version__
 
     @contextmanager
-    def session(self, num_threads: int) -> Iterator[None]:
+    def on_threads(self, num_threads: int) -> Iterator[None]:
         before = lnfast.get_num_threads()
         lnfast.set_num_threads(None)
         cap = before if before < lnfast.get_num_threads() else None
@@ -123,7 +123,7 @@ class PyTorch(Peer):
     name, module, package = "PyTorch", "torch", "torch"
 
     @contextmanager
-    def session(self, num_threads: int) -> Iterator[None]:
+    def on_threads(self, num_threads: int) -> Iterator[None]:
         import torch
 
         before = torch.get_num_threads()
