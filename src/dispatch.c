@@ -9,7 +9,7 @@ extern const ln_rows ln_rows_f32_avx2, ln_rows_f64_avx2;
 extern const ln_rows ln_rows_f32_avx512, ln_rows_f64_avx512;
 
 static int has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-static int has_avx512(void) { return has_avx2() && __builtin_cpu_supports("avx512f"); }
+static int has_avx512(void) { return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl"); }
 #define BASELINE "baseline"
 #elif defined(__aarch64__)
 #define BASELINE "neon"

@@ -7,6 +7,8 @@
 
 #include "choose.h"
 
+#include "output.h"
+
 #include "forward.h"
 
 #include "exact_gradient.h"

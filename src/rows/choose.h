@@ -1,58 +1,66 @@
 /* choose.h: which of the three ways (statistics.h) a row's statistics go. The choice depends on the row alone. */
 
-/* The centred way for rows whose sum is known: only those marked exact on entry, or all when `every` is set. */
-NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, const double *sum, const int *wanted,
+/* The centred way, and for what it cannot do the exact one, for the rows that want it. */
+NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, const double *sum, const int64_t *wanted,
                        row_stats *stats) {
-    centred_sums sums[GROUP];
-    double pivot[GROUP];
+    centred_sums sums;
+    double pivot[GROUP] = {0};
     row_stats found[GROUP];
-    memset(sums, 0, sizeof sums);
-    for (int r = 0; r < GROUP; ++r)
-        pivot[r] = 0;
+    for (int r = 0; r < GROUP; ++r) {
+        if (r < rows && wanted[r]) {
+            pivot[r] = sum[r] / (double)cols;
+            center_row(x + r * cols, cols, pivot[r], r, &sums);
+        } else {
+            EACH(i, REGS) sums.sum[r][i] = sums.sum_error[r][i] = sums.square[r][i] = sums.square_error[r][i] = (vd){0};
+        }
+    }
+    finish_centred(&sums, pivot, (double)cols, eps, found);
     for (int r = 0; r < rows; ++r) {
         if (!wanted[r]) continue;
-        pivot[r] = sum[r] / (double)cols;
-        center_row(x + r * cols, cols, pivot[r], &sums[r]);
+        stats[r] = found[r];
+        if (stats[r].exact) scale_statistics(x + r * cols, cols, eps, &stats[r]);
     }
-    finish_centred(sums, pivot, (double)cols, eps, found);
-    for (int r = 0; r < rows; ++r)
-        if (wanted[r]) stats[r] = found[r];
 }
 
 /* mean and rstd of `rows` rows (at most GROUP) of cols elements each */
 ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps, row_stats *stats) {
-    double sum[GROUP] = {0};
-    int wanted[GROUP];
+    vd sum[REGS];
+    double total[GROUP];
+    int64_t wanted[GROUP];
 #if REAL_IS_F32
-    double square[GROUP] = {0};
+    vd square[REGS];
+    const vd n = splat_d((double)cols);
     int any = 0;
-    for (int r = 0; r < rows; ++r)
-        sum_row(x + r * cols, cols, &sum[r], &square[r]);
-    for (int r = 0; r < GROUP; r += WD) {
-        const vd n = splat_d((double)cols);
-        vd mean = load_d(sum + r) / n;
-        vd v = (load_d(square + r) / n - mean * mean) + eps;
-        vd rstd = 1.0 / root(v);
+    sum_rows(x, rows, cols, sum, square);
+    EACH(i, REGS) {
+        const vd mean = sum[i] / n;
+        const vd v = (square[i] / n - mean * mean) + eps;
+        const vd rstd = 1.0 / root(v);
+        const vm good = (mean * mean <= 0x1p18 * v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
+        store_d(total + i * WD, sum[i]);
         EACH(k, WD) {
-            row_stats *s = &stats[r + k];
+            row_stats *s = &stats[i * WD + k];
             s->hi = s->mean = mean[k];
             s->lo = 0;
             s->factor = s->rstd = rstd[k];
             s->power = s->exact = 0;
-            wanted[r + k] =
-                !(mean[k] * mean[k] <= 0x1p18 * v[k] && v[k] >= 1 / (RSTD_MAX * RSTD_MAX) && v[k] <= RSTD_MAX * RSTD_MAX);
+            wanted[i * WD + k] = !good[k];
         }
     }
     for (int r = 0; r < rows; ++r)
-        any |= wanted[r];
-    if (any) center_rows(x, rows, cols, eps, sum, wanted, stats);
+        any |= (int)wanted[r];
+    if (any) center_rows(x, rows, cols, eps, total, wanted, stats);
 #else
-    for (int r = 0; r < rows; ++r) {
-        sum[r] = sum_row(x + r * cols, cols);
-        wanted[r] = 1;
+    vd lanes[GROUP][REGS];
+    for (int r = 0; r < GROUP; ++r) {
+        wanted[r] = r < rows;
+        if (r < rows)
+            sum_row(x + r * cols, cols, lanes[r]);
+        else
+            EACH(i, REGS) lanes[r][i] = (vd){0};
     }
-    center_rows(x, rows, cols, eps, sum, wanted, stats);
+    sum_lanes(lanes, 0, 0, sum, 0);
+    EACH(i, REGS) store_d(total + i * WD, sum[i]);
+    center_rows(x, rows, cols, eps, total, wanted, stats);
 #endif
-    for (int r = 0; r < rows; ++r)
-        if (stats[r].exact) scale_statistics(x + r * cols, cols, eps, &stats[r]);
 }

@@ -86,19 +86,19 @@ NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, row_stats
     double pivot[GROUP] = {(total.sum + total.error) / n};
     row_stats found[GROUP];
     for (int turn = 0; turn < 4; ++turn) {
-        centred_sums sums[GROUP];
-        memset(sums, 0, sizeof sums);
+        centred_sums sums;
+        memset(&sums, 0, sizeof sums);
         pair sum = {0, 0}, square = {0, 0};
         for (ptrdiff_t j = 0; j < cols; ++j) {
             double d = scale(x[j], power) - pivot[0];
             add_to_pair(&sum, d);
             add_to_pair(&square, d * d);
         }
-        sums[0].sum[0] = sum.sum;
-        sums[0].sum_error[0] = sum.error;
-        sums[0].square[0] = square.sum;
-        sums[0].square_error[0] = square.error;
-        finish_centred(sums, pivot, n, scaled_eps, found);
+        sums.sum[0][0][0] = sum.sum;
+        sums.sum_error[0][0][0] = sum.error;
+        sums.square[0][0][0] = square.sum;
+        sums.square_error[0][0][0] = square.error;
+        finish_centred(&sums, pivot, n, scaled_eps, found);
         if (!found[0].exact || found[0].lo == 0) break;
         pivot[0] += found[0].lo;
     }

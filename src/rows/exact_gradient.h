@@ -1,18 +1,15 @@
 /* exact_gradient.h: the exact way of backward; see exact.h. */
 
-/* What the strip pass needs of a row: dx = (h · rstd − k1) − d · k2, d = (x − hi) − lo, xhat = d · rstd */
+/* A row the exact way: xhat = ((x · 2^power − center) − rest) · factor, h = h' · 2^h_power,
+ * dx = (h' − mean_h − xhat · mean_h_xhat) · rstd_fraction · 2^dx_power */
 typedef struct {
-    real hi, lo, rstd, k1, k2;
-    int exact;
-    /* the exact way: xhat = ((x · 2^power − center) − rest) · factor, h = h' · 2^h_power,
-     * dx = (h' − mean_h − xhat · mean_h_xhat) · factor_rstd · 2^dx_power */
     double center, rest, factor, mean_h, mean_h_xhat, rstd_fraction;
     int power, h_power, dx_power;
-} row_gradient;
+} exact_row;
 
 /* The constants of a row for the exact way: xhat scaled through x, h = dy · weight through its own exponents. */
 NEVER void scale_gradient(const real *x, const real *dy, const real *weight, ptrdiff_t cols, double mean, double rstd,
-                          row_gradient *g) {
+                          exact_row *g) {
     int finite;
     const double n = (double)cols;
     g->power = row_power(x, cols, &finite);
@@ -45,7 +42,7 @@ NEVER void scale_gradient(const real *x, const real *dy, const real *weight, ptr
 }
 
 /* dx and the term dy · xhat of n columns, in float64 and rounded once */
-NEVER void scale_columns(const real *x, const real *dy, const real *weight, int n, const row_gradient *g, real *dx, real *term) {
+NEVER void scale_columns(const real *x, const real *dy, const real *weight, int n, const exact_row *g, real *dx, real *term) {
     for (int j = 0; j < n; ++j) {
         double xhat = ((scale(x[j], g->power) - g->center) - g->rest) * g->factor;
         double h = scale_h(dy[j], weight ? weight[j] : 1, g->h_power);

@@ -1,39 +1,39 @@
 /* forward.h: statistics, then y, group of rows after group of rows. */
 
-/* y = (x − mean) · rstd · weight + bias of one row; mean = hi + lo in reals */
+/* Elements j … j + n − 1 of y = (x − mean) · rstd · weight + bias; n = W: all lanes */
+ALWAYS vec normalize(const real *x, const real *weight, const real *bias, ptrdiff_t j, int n, vec hi, vec lo, vec rstd) {
+    const int whole = n == W;
+    vec v = (((whole ? load(x + j) : load_part(x + j, n)) - hi) - lo) * rstd;
+    if (weight) v *= whole ? load(weight + j) : load_part(weight + j, n);
+    if (bias) v += whole ? load(bias + j) : load_part(bias + j, n);
+    return v;
+}
+
+/* One row of y; mean = hi + lo in reals */
 ALWAYS void normalize_row(const real *x, const real *weight, const real *bias, ptrdiff_t cols, real hi_, real lo_, real rstd_,
-                          const int has_weight, const int has_bias, const int streams, real *y) {
+                          const int streams, real *y) {
     const vec hi = splat(hi_), lo = splat(lo_), rstd = splat(rstd_);
-    ptrdiff_t j = 0;
-    if (streams) {
-        /* up to the first aligned element of y */
-        const ptrdiff_t off = (ptrdiff_t)((uintptr_t)y % LN_BYTES) / (ptrdiff_t)sizeof(real);
-        const ptrdiff_t head = off ? W - off : 0;
-        const int n = (int)(head < cols ? head : cols);
-        if (n) {
-            vec v = ((load_part(x, n) - hi) - lo) * rstd;
-            if (has_weight) v *= load_part(weight, n);
-            if (has_bias) v += load_part(bias, n);
-            store_part(y, v, n);
-        }
-        j = n;
-    }
-    for (; j + W <= cols; j += W) {
-        vec v = ((load(x + j) - hi) - lo) * rstd;
-        if (has_weight) v *= load(weight + j);
-        if (has_bias) v += load(bias + j);
-        if (streams)
-            stream(y + j, v);
-        else
-            store(y + j, v);
-    }
+    ptrdiff_t j = streams ? head_of(y, cols) : 0;
+    if (j > 0) write_part(y, normalize(x, weight, bias, 0, (int)j, hi, lo, rstd), (int)j, streams);
+    for (; j + W <= cols; j += W)
+        write_whole(y + j, normalize(x, weight, bias, j, W, hi, lo, rstd), streams);
     if (j < cols) {
         const int n = (int)(cols - j);
-        vec v = ((load_part(x + j, n) - hi) - lo) * rstd;
-        if (has_weight) v *= load_part(weight + j, n);
-        if (has_bias) v += load_part(bias + j, n);
-        store_part(y + j, v, n);
+        write_part(y + j, normalize(x, weight, bias, j, n, hi, lo, rstd), n, streams);
     }
+}
+
+/* The compiler's copies of it: weight and bias there or not. */
+ALWAYS void normalize_any_row(const real *x, const real *weight, const real *bias, ptrdiff_t cols, real hi, real lo, real rstd,
+                              const int streams, real *y) {
+    if (weight && bias)
+        normalize_row(x, weight, bias, cols, hi, lo, rstd, streams, y);
+    else if (weight)
+        normalize_row(x, weight, 0, cols, hi, lo, rstd, streams, y);
+    else if (bias)
+        normalize_row(x, 0, bias, cols, hi, lo, rstd, streams, y);
+    else
+        normalize_row(x, 0, 0, cols, hi, lo, rstd, streams, y);
 }
 
 /* The mean as two reals. They lose nothing that counts (2^-27 of σ), or the row is marked for the exact way. */
@@ -71,19 +71,12 @@ NEVER void forward_body(const real *x, const real *weight, const real *bias, ptr
             if (mean) mean[row + r] = s->mean;
             if (rstd) rstd[row + r] = s->rstd;
             if (!s->exact) split_mean(s, &hi, &lo);
-            if (s->exact) scale_normalize(from, weight, bias, cols, s, to);
-#define CASE(HAS_WEIGHT, HAS_BIAS)                                                                                                 \
-    else if (!!weight == HAS_WEIGHT && !!bias == HAS_BIAS) {                                                                       \
-        if (streams)                                                                                                               \
-            normalize_row(from, weight, bias, cols, hi, lo, (real)s->factor, HAS_WEIGHT, HAS_BIAS, 1, to);                         \
-        else                                                                                                                       \
-            normalize_row(from, weight, bias, cols, hi, lo, (real)s->factor, HAS_WEIGHT, HAS_BIAS, 0, to);                         \
-    }
-            CASE(1, 1)
-            CASE(1, 0)
-            CASE(0, 1)
-            CASE(0, 0)
-#undef CASE
+            if (s->exact)
+                scale_normalize(from, weight, bias, cols, s, to);
+            else if (streams)
+                normalize_any_row(from, weight, bias, cols, hi, lo, (real)s->factor, 1, to);
+            else
+                normalize_any_row(from, weight, bias, cols, hi, lo, (real)s->factor, 0, to);
         }
     }
     if (streams) stream_end();

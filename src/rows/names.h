@@ -11,6 +11,7 @@
 #define forward_rows LN_NAME(forward_rows)
 #define scale_gradient LN_NAME(scale_gradient)
 #define scale_columns LN_NAME(scale_columns)
+#define center_gradients LN_NAME(center_gradients)
 #define any_strip LN_NAME(any_strip)
 #define fresh_strip LN_NAME(fresh_strip)
 #define next_strip LN_NAME(next_strip)

@@ -1,5 +1,13 @@
 /* real_f64.h: what the row arithmetic calls `real` is float64. */
+#define WIDE_BYTES LN_BYTES
+
 #include "vector.h"
+
+#include "wide.h"
+
+#include "lanes.h"
+
+#include "mode.h"
 
 #define LN_DTYPE f64
 #define REAL_IS_F32 0

@@ -1,0 +1,75 @@
+/* lanes.h: sums that lose nothing, and the sums of a row's eight lanes. Knows registers. Does not know layer norm. */
+
+/* s + t with its rounding error added to e (Knuth's TwoSum), half of it on the multiplying ports */
+ALWAYS void two_sum(vd *s, vd *e, vd t) {
+    const vd a = *s, r = a + t, z = minus_d(r, a);
+    *e = plus_d(*e, minus_d(a, r - z) + (t - z));
+    *s = r;
+}
+
+/* Two registers' lanes dealt anew */
+#if defined(__clang__)
+#define DEAL(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define DEAL(a, b, ...) __builtin_shuffle(a, b, (vm){__VA_ARGS__})
+#endif
+
+/* Eight rows of eight float64 lanes each, in registers of WD: the rows' sums, WD rows to a register. Always the same tree:
+ * lane i + lane i + 4, then + 2, then + 1. `error`, where given, are the lanes' rounding errors: summed along, and the
+ * tree's own with them. */
+enum { REGS = 8 / WD }; /* registers of eight lanes, or of eight rows */
+
+ALWAYS void join(vd a, vd b, vd a_error, vd b_error, const int pairs, vd *sum, vd *error) {
+    *sum = a;
+    if (pairs) {
+        *error = a_error + b_error;
+        two_sum(sum, error, b);
+    } else {
+        *sum += b;
+    }
+}
+
+ALWAYS void sum_lanes(vd (*row)[REGS], vd (*row_error)[REGS], const int pairs, vd *sum, vd *error) {
+    vd t[8], u[8], te[8], ue[8];
+    EACH(k, 8) te[k] = ue[k] = t[k] = u[k] = (vd){0};
+#define LEVEL(COUNT, IN, IN_E, OUT, OUT_E, LOW, HIGH)                                                                              \
+    EACH(k, COUNT)                                                                                                                 \
+    join(LOW(IN, k), HIGH(IN, k), pairs ? LOW(IN_E, k) : (vd){0}, pairs ? HIGH(IN_E, k) : (vd){0}, pairs, &OUT[k], &OUT_E[k]);
+#if WD == 8
+#define LOW_4(v, k) DEAL(v[2 * k][0], v[2 * k + 1][0], 0, 1, 2, 3, 8, 9, 10, 11)
+#define HIGH_4(v, k) DEAL(v[2 * k][0], v[2 * k + 1][0], 4, 5, 6, 7, 12, 13, 14, 15)
+#define LOW_2(v, k) DEAL(v[2 * k], v[2 * k + 1], 0, 1, 4, 5, 8, 9, 12, 13)
+#define HIGH_2(v, k) DEAL(v[2 * k], v[2 * k + 1], 2, 3, 6, 7, 10, 11, 14, 15)
+#define EVEN(v, k) DEAL(v[2 * k], v[2 * k + 1], 0, 2, 4, 6, 8, 10, 12, 14)
+#define ODD(v, k) DEAL(v[2 * k], v[2 * k + 1], 1, 3, 5, 7, 9, 11, 13, 15)
+    LEVEL(4, row, row_error, t, te, LOW_4, HIGH_4)
+    LEVEL(2, t, te, u, ue, LOW_2, HIGH_2)
+#elif WD == 4
+#define LOW_4(v, k) v[k][0]
+#define HIGH_4(v, k) v[k][1]
+#define LOW_2(v, k) DEAL(v[2 * k], v[2 * k + 1], 0, 1, 4, 5)
+#define HIGH_2(v, k) DEAL(v[2 * k], v[2 * k + 1], 2, 3, 6, 7)
+#define EVEN(v, k) DEAL(v[2 * k], v[2 * k + 1], 0, 2, 4, 6)
+#define ODD(v, k) DEAL(v[2 * k], v[2 * k + 1], 1, 3, 5, 7)
+    LEVEL(8, row, row_error, t, te, LOW_4, HIGH_4)
+    LEVEL(4, t, te, u, ue, LOW_2, HIGH_2)
+#else
+#define LOW_4(v, k) v[k][0]
+#define HIGH_4(v, k) v[k][2]
+#define LOW_4_2(v, k) v[k][1]
+#define HIGH_4_2(v, k) v[k][3]
+#define EVEN(v, k) DEAL(v[2 * k], v[2 * k + 1], 0, 2)
+#define ODD(v, k) DEAL(v[2 * k], v[2 * k + 1], 1, 3)
+    LEVEL(8, row, row_error, t, te, LOW_4, HIGH_4)
+    LEVEL(8, row, row_error, u, ue, LOW_4_2, HIGH_4_2)
+    EACH(k, 8) join(t[k], u[k], te[k], ue[k], pairs, &u[k], &ue[k]);
+#endif
+    LEVEL(REGS, u, ue, sum, error, EVEN, ODD)
+#undef LEVEL
+#undef LOW_4
+#undef HIGH_4
+#undef LOW_2
+#undef HIGH_2
+#undef EVEN
+#undef ODD
+}
