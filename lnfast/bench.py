@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product, repeat
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 
@@ -38,6 +38,8 @@ QUICK: dict[str, tuple[tuple[int, int], ...]] = {
 
 SECONDS, QUICK_SECONDS = 2.5, 0.5  # for a cell
 BLOCK_SECONDS = 2e-3  # one peer's share of a turn: long against the clock, short against a hiccup
+# A thread pool spins for some 5 ms after its last call, on a core that the next peer needs.
+REST_SECONDS = 10e-3
 MIN_TURNS = 5  # even where a single call outlasts the time given to its cell
 CHECKED_ELEMENTS = 2**18  # of y and dx, in rows spread over the array
 CHUNK_ELEMENTS = 2**20  # of float64 work at a time while dweight and dbias are summed
@@ -181,7 +183,8 @@ def take_turns(calls: Mapping[str, Call], seconds: float) -> dict[str, list[floa
     while len(times[order[0]]) < MIN_TURNS or perf_counter() < deadline:
         for name in order:
             count = counts[name]
-            if count > 1:  # the peer before has left its data in the cache, its threads awake
+            sleep(REST_SECONDS)
+            if count > 1:  # the peer before has left its data in the cache
                 time_calls(calls[name], -(-count // 4))
             times[name].append(time_calls(calls[name], count) / count)
         order.reverse()

@@ -88,6 +88,9 @@ cdef enum:
     MOST_BLOCKS = 64
     # float64 elements of all blocks' sums together: 16 MiB
     MOST_SUMS = 2097152
+# Times that a thread comes back for more blocks: enough to even out what slows one of them.
+cdef enum:
+    TURNS = 4
 # Columns that one thread folds at least: whole cache lines of float32.
 cdef enum:
     FOLD_COLUMNS = 64
@@ -183,7 +186,8 @@ cdef inline int run_backward(const ln_rows *kernels, const void *x, const void *
                              sums + block * plane if wanted else NULL)
     else:
         threads = <int>min(<Py_ssize_t>threads, blocks)
-        for block in prange(blocks, schedule="dynamic", num_threads=threads):
+        part = max(<Py_ssize_t>1, blocks // (TURNS * threads))
+        for block in prange(blocks, schedule="dynamic", chunksize=part, num_threads=threads):
             kernels.backward(x, dy, weight, mean, rstd, block * each, min(rows, (block + 1) * each), cols, stream, dx,
                              sums + block * plane if wanted else NULL)
     if wanted:

@@ -18,6 +18,8 @@
 /* Planes of a block's sums: dweight then dbias, float64 as pairs of planes (sums, their errors). */
 #define PLANES (REAL_IS_F32 ? 2 : 4)
 
+#include "pair.h"
+
 #include "backward.h"
 
 #include "fold.h"

@@ -1,34 +1,35 @@
 /* fold.h: dweight and dbias from the blocks' sums, in the blocks' order. */
 
-/* One gradient, eight-byte lanes at column j (or the first n of them): Σ over the blocks, float64 as pairs, where an infinite
- * sum stands alone */
-ALWAYS vd fold_lanes(const double *p, ptrdiff_t blocks, ptrdiff_t cols, int n) {
-    const int whole = n == WD;
-    vd s = whole ? load_d(p) : load_part_d(p, n);
-#if REAL_IS_F32
-    for (ptrdiff_t b = 1; b < blocks; ++b) {
-        const double *q = p + b * PLANES * cols;
-        s += whole ? load_d(q) : load_part_d(q, n);
-    }
-    return s;
-#else
-    vd e = whole ? load_d(p + cols) : load_part_d(p + cols, n);
-    for (ptrdiff_t b = 1; b < blocks; ++b) {
-        const double *q = p + b * PLANES * cols;
-        two_sum(&s, &e, whole ? load_d(q) : load_part_d(q, n));
-        e += whole ? load_d(q + cols) : load_part_d(q + cols, n);
-    }
-    return s + (vd)((vm)e & (s - s == 0));
-#endif
-}
+/* Columns folded at a time: their sums stay in the first-level cache while the blocks' go by. */
+#define FOLDED 256
 
+/* One gradient: Σ over the blocks, float64 as pairs, where an infinite sum stands alone. sums: the gradient's first plane */
 NEVER void fold_plane(const double *sums, ptrdiff_t blocks, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, real *out) {
-    for (ptrdiff_t j = first; j < last; j += WD) {
-        double total[WD];
-        const int n = last - j < WD ? (int)(last - j) : WD;
-        store_d(total, n == WD ? fold_lanes(sums + j, blocks, cols, WD) : fold_lanes(sums + j, blocks, cols, n));
-        for (int i = 0; i < n; ++i)
-            out[j + i] = (real)total[i];
+    double s[FOLDED + WD], e[FOLDED + WD];
+    for (ptrdiff_t at = first; at < last; at += FOLDED) {
+        const ptrdiff_t width = last - at < FOLDED ? last - at : FOLDED;
+        for (ptrdiff_t j = 0; j < width; j += WD) {
+            store_d(s + j, (vd){0});
+            store_d(e + j, (vd){0});
+        }
+        for (ptrdiff_t b = 0; b < blocks; ++b) {
+            const double *p = sums + b * PLANES * cols + at;
+            for (ptrdiff_t j = 0; j < width; j += WD) {
+                const int n = left_of(j, width);
+                vd t = n == WD ? load_d(p + j) : load_part_d(p + j, n), total = load_d(s + j);
+                if (REAL_IS_F32) {
+                    total += t;
+                } else {
+                    vd error = load_d(e + j);
+                    two_sum(&total, &error, t);
+                    error += n == WD ? load_d(p + cols + j) : load_part_d(p + cols + j, n);
+                    store_d(e + j, error);
+                }
+                store_d(s + j, total);
+            }
+        }
+        for (ptrdiff_t j = 0; j < width; ++j)
+            out[at + j] = (real)(REAL_IS_F32 || s[j] - s[j] != 0 ? s[j] : s[j] + e[j]);
     }
 }
 

@@ -10,7 +10,7 @@
 /* What the strip pass needs of each row: dx = (h · rstd − k1) − d · k2, d = (x − hi) − lo, xhat = d · rstd */
 typedef struct {
     real hi[GROUP], lo[GROUP], rstd[GROUP], k1[GROUP], k2[GROUP];
-    int64_t exact[GROUP]; /* instead of those, the row's exact_row */
+    int64_t exact[GROUP] __attribute__((aligned(64))); /* not 0: instead of those, the row's exact_row */
     exact_row rows[GROUP];
 } group_gradient;
 
@@ -195,7 +195,7 @@ ALWAYS void set_constants(vd mean, vd rstd, vd lo, vd mean_h, vd mean_hd, int at
     store_d(g->k1 + at, rstd * mean_h);
     store_d(g->k2 + at, k2);
 #endif
-    EACH(k, WD) g->exact[at + k] = !plain[k];
+    *(vm *)(g->exact + at) = ~plain;
 }
 
 /* The constants of `rows` rows (at most GROUP) */

@@ -39,14 +39,6 @@ ALWAYS vd product_part(const float *dy, const float *weight, int n) {
     return widen(weight ? load_part_h(dy, n) * load_part_h(weight, n) : load_part_h(dy, n));
 }
 
-/* v's lanes as float64, in order */
-#define PARTS (WF / WD)
-ALWAYS void widen_parts(vf v, vd part[PARTS]) {
-    float lanes[WF];
-    store_f(lanes, v);
-    EACH(i, PARTS) part[i] = load_wide(lanes + i * WD);
-}
-
 /* Powers of two between which one row's rstd, and a gradient's scale, may lie for the fast path: no float32 on the way
  * leaves its range, and what underflows is below the bound. */
 #define RSTD_MAX 0x1p100
