@@ -82,9 +82,11 @@ cdef enum:
 # Elements of a forward task where there are more tasks than threads.
 cdef enum:
     ELEMENTS_PER_TASK = 131072
-# Rows of a backward block: enough that adding its sums to the others' costs little. Both are part of the bits.
+# Rows and elements of a backward block, at least: enough that adding its sums to the others' costs little. All four are part of
+# the bits.
 cdef enum:
     ROWS_PER_BLOCK = 32
+    ELEMENTS_PER_BLOCK = 16384
     MOST_BLOCKS = 64
     # float64 elements of all blocks' sums together: 16 MiB
     MOST_SUMS = 2097152
@@ -126,7 +128,8 @@ cdef inline int plan_threads(Py_ssize_t elements, int asked) noexcept nogil:
 cdef inline Py_ssize_t plan_rows(Py_ssize_t rows, Py_ssize_t cols, int planes) noexcept nogil:
     """Rows of a backward block (the last may have fewer), from the shape alone; a multiple of the kernels' strip of four."""
     cdef Py_ssize_t most = max(<Py_ssize_t>1, min(<Py_ssize_t>MOST_BLOCKS, MOST_SUMS // (planes * cols)))
-    cdef Py_ssize_t blocks = min(most, (rows + ROWS_PER_BLOCK - 1) // ROWS_PER_BLOCK)
+    cdef Py_ssize_t least = max(<Py_ssize_t>ROWS_PER_BLOCK, ELEMENTS_PER_BLOCK // cols)
+    cdef Py_ssize_t blocks = min(most, (rows + least - 1) // least)
     cdef Py_ssize_t each = (rows + blocks - 1) // blocks
     return (each + 3) // 4 * 4
 

@@ -93,10 +93,7 @@ NEVER void backward_body(const real *x, const real *dy, const real *weight, cons
     for (ptrdiff_t row = first; row < last; row += most) {
         const int rows = (int)(last - row < most ? last - row : most);
         const ptrdiff_t from = row * cols;
-        int64_t any_exact = 0;
-        take_gradient_sums(x + from, dy + from, weight, mean + row, rstd + row, rows, cols, &g);
-        for (int r = 0; r < rows; ++r)
-            any_exact |= g.exact[r];
+        const int any_exact = take_gradient_sums(x + from, dy + from, weight, mean + row, rstd + row, rows, cols, &g);
         for (ptrdiff_t j = 0, end; j < cols; j = end) {
             end = (j ? j : head) + TILE;
             if (end > cols) end = cols;
@@ -105,7 +102,7 @@ NEVER void backward_body(const real *x, const real *dy, const real *weight, cons
                 real *dx_at = dx ? dx + from + at * cols : 0;
                 const int some = rows - at < STRIP ? rows - at : STRIP;
                 if (any_exact || some < STRIP || !weight || !dx || !sums)
-                    any_strip(x_at, dy_at, weight, &g, at, cols, j, end, some, any_exact != 0, streams, dx_at, sums);
+                    any_strip(x_at, dy_at, weight, &g, at, cols, j, end, some, any_exact, streams, dx_at, sums);
                 else
                     (streams ? stream_strip : whole_strip)(x_at, dy_at, weight, &g, at, cols, j, end, dx_at, sums);
             }

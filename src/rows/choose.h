@@ -26,11 +26,11 @@ NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, cons
 ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps, row_stats *stats) {
     vd sum[REGS];
     double total[GROUP];
-    int64_t wanted[GROUP];
+    int64_t wanted[GROUP] __attribute__((aligned(64)));
 #if REAL_IS_F32
     vd square[REGS];
     const vd n = splat_d((double)cols);
-    int any = 0;
+    int64_t any = 0;
     sum_rows(x, rows, cols, sum, square);
     EACH(i, REGS) {
         const vd mean = sum[i] / n;
@@ -38,17 +38,17 @@ ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps,
         const vd rstd = 1.0 / root(v);
         const vm good = (mean * mean <= 0x1p18 * v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
         store_d(total + i * WD, sum[i]);
+        *(vm *)(wanted + i * WD) = ~good;
         EACH(k, WD) {
             row_stats *s = &stats[i * WD + k];
             s->hi = s->mean = mean[k];
             s->lo = 0;
             s->factor = s->rstd = rstd[k];
             s->power = s->exact = 0;
-            wanted[i * WD + k] = !good[k];
         }
     }
     for (int r = 0; r < rows; ++r)
-        any |= (int)wanted[r];
+        any |= wanted[r];
     if (any) center_rows(x, rows, cols, eps, total, wanted, stats);
 #else
     vd lanes[GROUP][REGS];

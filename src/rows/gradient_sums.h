@@ -198,9 +198,27 @@ ALWAYS void set_constants(vd mean, vd rstd, vd lo, vd mean_h, vd mean_hd, int at
     *(vm *)(g->exact + at) = ~plain;
 }
 
-/* The constants of `rows` rows (at most GROUP) */
-ALWAYS void take_gradient_sums(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
-                               ptrdiff_t cols, group_gradient *g) {
+/* The exact way for the rows that are marked for it, but for those where h is 0 throughout: their constants are right as they are.
+ * Returns whether any is left. */
+NEVER int exact_gradients(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd,
+                          const double *mean_h, const double *mean_hd, int rows, ptrdiff_t cols, group_gradient *g) {
+    int any = 0;
+    for (int r = 0; r < rows; ++r) {
+        const int in_range = rstd[r] >= 1 / RSTD_MAX && rstd[r] <= RSTD_MAX;
+        if (!g->exact[r]) continue;
+        if (in_range && mean_h[r] == 0 && mean_hd[r] == 0 && is_without_gradient(dy + r * cols, weight, cols)) {
+            g->exact[r] = 0;
+        } else {
+            scale_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], rstd[r], &g->rows[r]);
+            any = 1;
+        }
+    }
+    return any;
+}
+
+/* The constants of `rows` rows (at most GROUP); returns whether any goes the exact way */
+ALWAYS int take_gradient_sums(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
+                              ptrdiff_t cols, group_gradient *g) {
     double m[GROUP] = {0}, s[GROUP] = {0}, mean_h[GROUP], mean_hd[GROUP];
     gradient_means means;
     for (int r = 0; r < rows; ++r) {
@@ -208,20 +226,19 @@ ALWAYS void take_gradient_sums(const real *x, const real *dy, const real *weight
         s[r] = rstd[r];
     }
 #if REAL_IS_F32
-    const vd n = splat_d((double)cols);
-    int64_t wanted[GROUP];
-    int any = 0;
+    const vd share = splat_d(1 / (double)cols);
+    int64_t wanted[GROUP] __attribute__((aligned(64))), any = 0;
     sum_gradients(x, dy, weight, rows, cols, means.mean_h, means.mean_hd);
     EACH(i, REGS) {
         const vd mean_i = load_d(m + i * WD);
         means.lo[i] = (vd){0};
-        means.mean_h[i] /= n;
-        means.mean_hd[i] = means.mean_hd[i] / n - mean_i * means.mean_h[i];
+        means.mean_h[i] *= share;
+        means.mean_hd[i] = means.mean_hd[i] * share - mean_i * means.mean_h[i];
         const vm good = magnitude(mean_i) * load_d(s + i * WD) <= 0x1p17;
-        EACH(k, WD) wanted[i * WD + k] = !good[k];
+        *(vm *)(wanted + i * WD) = ~good;
     }
     for (int r = 0; r < rows; ++r)
-        any |= (int)wanted[r];
+        any |= wanted[r];
     if (any) {
         gradient_means centred;
         center_gradients(x, dy, weight, m, rows, cols, wanted, &centred);
@@ -236,19 +253,16 @@ ALWAYS void take_gradient_sums(const real *x, const real *dy, const real *weight
     static const int64_t all[GROUP] = {1, 1, 1, 1, 1, 1, 1, 1};
     center_gradients(x, dy, weight, m, rows, cols, all, &means);
 #endif
-    EACH(i, REGS) {
-        set_constants(load_d(m + i * WD), load_d(s + i * WD), means.lo[i], means.mean_h[i], means.mean_hd[i], i * WD, g);
-        store_d(mean_h + i * WD, means.mean_h[i]);
-        store_d(mean_hd + i * WD, means.mean_hd[i]);
+    int64_t some_exact = 0;
+    EACH(i, REGS) set_constants(load_d(m + i * WD), load_d(s + i * WD), means.lo[i], means.mean_h[i], means.mean_hd[i], i * WD, g);
+    for (int r = 0; r < rows; ++r)
+        some_exact |= g->exact[r];
+    if (some_exact) {
+        EACH(i, REGS) {
+            store_d(mean_h + i * WD, means.mean_h[i]);
+            store_d(mean_hd + i * WD, means.mean_hd[i]);
+        }
+        some_exact = exact_gradients(x, dy, weight, m, s, mean_h, mean_hd, rows, cols, g);
     }
-    for (int r = 0; r < rows; ++r) {
-        if (!g->exact[r]) continue;
-        const real *x_r = x + r * cols, *dy_r = dy + r * cols;
-        /* where h is 0 throughout the constants are right as they are */
-        if (mean_h[r] == 0 && mean_hd[r] == 0 && s[r] >= 1 / RSTD_MAX && s[r] <= RSTD_MAX &&
-            is_without_gradient(dy_r, weight, cols))
-            g->exact[r] = 0;
-        else
-            scale_gradient(x_r, dy_r, weight, cols, m[r], s[r], &g->rows[r]);
-    }
+    return some_exact != 0;
 }

@@ -12,6 +12,7 @@
 #define scale_gradient LN_NAME(scale_gradient)
 #define scale_columns LN_NAME(scale_columns)
 #define center_gradients LN_NAME(center_gradients)
+#define exact_gradients LN_NAME(exact_gradients)
 #define any_strip LN_NAME(any_strip)
 #define whole_strip LN_NAME(whole_strip)
 #define stream_strip LN_NAME(stream_strip)
