@@ -90,9 +90,11 @@ cdef enum:
     MOST_BLOCKS = 64
     # float64 elements of all blocks' sums together: 16 MiB
     MOST_SUMS = 2097152
-# Times that a thread comes back for more blocks: enough to even out what slows one of them.
+# Times that a thread comes back for more blocks, in a large call: enough to even out what slows one of them. In a small one that
+# would cost more than it saves.
 cdef enum:
     TURNS = 4
+    ELEMENTS_FOR_TURNS = 524288
 # Columns that one thread folds at least: whole cache lines of float32.
 cdef enum:
     FOLD_COLUMNS = 64
@@ -189,12 +191,15 @@ cdef inline int run_backward(const ln_rows *kernels, const void *x, const void *
                              sums + block * plane if wanted else NULL)
     else:
         threads = <int>min(<Py_ssize_t>threads, blocks)
-        part = max(<Py_ssize_t>1, blocks // (TURNS * threads))
+        part = threads * (TURNS if rows * cols >= ELEMENTS_FOR_TURNS else 1)
+        part = max(<Py_ssize_t>1, (blocks + part - 1) // part)
         for block in prange(blocks, schedule="dynamic", chunksize=part, num_threads=threads):
             kernels.backward(x, dy, weight, mean, rstd, block * each, min(rows, (block + 1) * each), cols, stream, dx,
                              sums + block * plane if wanted else NULL)
     if wanted:
-        threads = <int>min(<Py_ssize_t>plan_threads(blocks * plane, asked), max(<Py_ssize_t>1, cols // FOLD_COLUMNS))
+        if blocks * plane < 2 * ELEMENTS_PER_THREAD:
+            threads = 1
+        threads = <int>max(<Py_ssize_t>1, min(<Py_ssize_t>threads, cols // FOLD_COLUMNS))
         if threads == 1:
             kernels.fold(sums, blocks, 0, cols, cols, dweight, dbias)
         else:
