@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
 """The door: arguments to pointers, shape to rows and columns, outputs allocated, kernels called.
 
-A call whose arguments are plain (exact arrays of one dtype, C-contiguous, native, no out) is recognised here and goes straight
+A call whose arguments are plain (exact arrays of one dtype, C-contiguous, native) is recognised here and goes straight
 to the kernels. Every other call is made plain first by lnfast._arguments, which holds all checks and their errors.
 """
 import os
@@ -35,6 +35,7 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *) noexcept
 
 cdef extern from "numpy/arrayobject.h" nogil:
+    bint PyArray_ISCARRAY(cnp.ndarray)
     bint PyArray_ISCARRAY_RO(cnp.ndarray)
     void *PyArray_DATA(cnp.ndarray)
 
@@ -140,6 +141,25 @@ cdef inline void plan_rows_of(cnp.ndarray x, int axes, Call *call) noexcept:
     else:
         call.kernels = ln_rows_f64()
         call.itemsize = 8
+
+
+cdef inline bint overlap(object a, object b) noexcept:
+    """Whether two plain arrays share memory; None shares none."""
+    if a is None or b is None:
+        return False
+    cdef char *p = <char *> PyArray_DATA(<cnp.ndarray> a)
+    cdef char *q = <char *> PyArray_DATA(<cnp.ndarray> b)
+    return p < q + cnp.PyArray_NBYTES(<cnp.ndarray> b) and q < p + cnp.PyArray_NBYTES(<cnp.ndarray> a)
+
+
+cdef inline bint is_plain_out(object out, cnp.ndarray x) noexcept:
+    """A writable plain array of x's dtype and shape."""
+    return is_plain(out) and PyArray_ISCARRAY(<cnp.ndarray> out) and is_like(<cnp.ndarray> out, x)
+
+
+cdef inline bint is_same_or_apart(object out, object x) noexcept:
+    """out is x's memory element for element, or shares none of it."""
+    return PyArray_DATA(<cnp.ndarray> out) == PyArray_DATA(<cnp.ndarray> x) or not overlap(out, x)
 
 
 cdef inline cnp.ndarray empty_like(cnp.ndarray x):
@@ -251,9 +271,15 @@ def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, ou
     """
     cdef Call call
     cdef cnp.ndarray y
-    if out is None and num_threads is None and check_finite is False:
-        if plan_plain(x, normalized_shape, weight, bias, eps, &call):
+    if num_threads is None and check_finite is False and plan_plain(x, normalized_shape, weight, bias, eps, &call):
+        if out is None:
             y = empty_like(<cnp.ndarray> x)
+        elif (is_plain_out(out, <cnp.ndarray> x) and is_same_or_apart(out, x) and not overlap(out, weight)
+                and not overlap(out, bias)):
+            y = <cnp.ndarray> out
+        else:
+            y = None
+        if y is not None:
             call_forward(&call, PyArray_DATA(y), NULL, NULL)
             return y
     args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=False)
@@ -367,13 +393,12 @@ def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, 
     cdef Call call
     cdef cnp.ndarray x
     cdef int axes
-    if (out is None and num_threads is None and check_finite is False and output_mask is ALL
-            and type(cache) is LayerNormCache):
+    if num_threads is None and check_finite is False and output_mask is ALL and type(cache) is LayerNormCache:
         axes = plan_cache(<tuple> cache, &call)
         if axes and is_plain(dy):
             x = <cnp.ndarray> (<tuple> cache)[0]
-            if is_like(<cnp.ndarray> dy, x):
-                dx = empty_like(x)
+            if is_like(<cnp.ndarray> dy, x) and (out is None or is_apart_for_dx(out, dy, <tuple> cache)):
+                dx = empty_like(x) if out is None else out
                 dweight = empty_parameter(x, axes)
                 dbias = empty_parameter(x, axes)
                 call_backward(&call, data_or_null(dy), <double *> data_or_null((<tuple> cache)[3]),
@@ -387,6 +412,12 @@ def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, 
     call_backward(&call, data_or_null(args.dy), <double *> data_or_null(args.mean), <double *> data_or_null(args.rstd),
                   data_or_null(args.dx), data_or_null(dweight), data_or_null(dbias))
     return _arguments.deliver_backward(args, dweight, dbias)
+
+
+cdef inline bint is_apart_for_dx(object out, object dy, tuple cache) noexcept:
+    """A plain out for dx: dy's or x's memory element for element or apart from it, apart from everything else."""
+    return (is_plain_out(out, <cnp.ndarray> cache[0]) and is_same_or_apart(out, dy) and is_same_or_apart(out, cache[0])
+            and not overlap(out, cache[2]) and not overlap(out, cache[3]) and not overlap(out, cache[4]))
 
 
 cdef object ALL = layer_norm_backward.__kwdefaults__["output_mask"]
