@@ -37,7 +37,10 @@ QUICK: dict[str, tuple[tuple[int, int], ...]] = {
 }
 
 SECONDS, QUICK_SECONDS = 2.5, 0.5  # for a cell
-BLOCK_SECONDS = 2e-3  # one peer's share of a turn: long against the clock, short against a hiccup
+BLOCK_SECONDS = 4e-3  # one peer's share of a turn: long against the clock, short against a hiccup
+# Before it, the peer fills the cache with its own data, and the system finds its woken threads a
+# core each, which can take some milliseconds.
+WARM_SECONDS = 6e-3
 # A thread pool spins for some 5 ms after its last call, on a core that the next peer needs.
 REST_SECONDS = 10e-3
 MIN_TURNS = 5  # even where a single call outlasts the time given to its cell
@@ -184,8 +187,7 @@ def take_turns(calls: Mapping[str, Call], seconds: float) -> dict[str, list[floa
         for name in order:
             count = counts[name]
             sleep(REST_SECONDS)
-            if count > 1:  # the peer before has left its data in the cache
-                time_calls(calls[name], -(-count // 4))
+            time_calls(calls[name], max(1, round(count * WARM_SECONDS / BLOCK_SECONDS)))
             times[name].append(time_calls(calls[name], count) / count)
         order.reverse()
     return times

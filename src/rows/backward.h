@@ -84,8 +84,7 @@ NEVER void stream_strip(const real *x, const real *dy, const real *weight, const
 
 NEVER void backward_body(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, ptrdiff_t first,
                          ptrdiff_t last, ptrdiff_t cols, int streams, real *dx, double *sums) {
-    /* a group's x and dy are read twice: they stay in the second-level cache */
-    const int most = cols * (ptrdiff_t)sizeof(real) <= 16384 ? GROUP : STRIP;
+    const int most = cols <= GROUP_COLUMNS ? GROUP : STRIP;
     streams = streams && cols % W == 0; /* all rows lie alike: one head for every row of a pair */
     const ptrdiff_t head = dx && streams ? head_of(dx + first * cols, cols) : 0;
     group_gradient g;

@@ -1,5 +1,8 @@
 /* forward.h: statistics, then y, group of rows after group of rows. */
 
+/* Rows whose statistics are taken together: as many as stay in the first-level cache until they are written. */
+#define GROUP_BYTES 16384
+
 /* Elements j … j + n − 1 of y = (x − mean) · rstd · weight + bias; n = W: all lanes */
 ALWAYS vec normalize(const real *x, const real *weight, const real *bias, ptrdiff_t j, int n, vec hi, vec lo, vec rstd) {
     const int whole = n == W;
@@ -15,8 +18,10 @@ ALWAYS void normalize_row(const real *x, const real *weight, const real *bias, p
     const vec hi = splat(hi_), lo = splat(lo_), rstd = splat(rstd_);
     ptrdiff_t j = streams ? head_of(y, cols) : 0;
     if (j > 0) write_part(y, normalize(x, weight, bias, 0, (int)j, hi, lo, rstd), (int)j, streams);
-    for (; j + W <= cols; j += W)
+    for (; j + W <= cols; j += W) {
+        if (streams) fetch(x + j + GROUP_BYTES / sizeof(real)); /* the next group, from memory: a tenth of the time */
         write_whole(y + j, normalize(x, weight, bias, j, W, hi, lo, rstd), streams);
+    }
     if (j < cols) {
         const int n = (int)(cols - j);
         write_part(y + j, normalize(x, weight, bias, j, n, hi, lo, rstd), n, streams);
@@ -50,9 +55,8 @@ ALWAYS void split_mean(row_stats *s, real *hi, real *lo) {
 #endif
 }
 
-/* Rows whose statistics are taken together: as many as stay in the first-level cache until they are written. */
 ALWAYS int group_rows(ptrdiff_t cols) {
-    const ptrdiff_t fit = 16384 / (cols * (ptrdiff_t)sizeof(real));
+    const ptrdiff_t fit = GROUP_BYTES / (cols * (ptrdiff_t)sizeof(real));
     return fit < 1 ? 1 : fit > GROUP ? GROUP : (int)fit;
 }
 

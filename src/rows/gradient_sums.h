@@ -7,6 +7,9 @@
  *             float64 took away.
  *   exact     exact_gradient.h */
 
+/* The longest rows that are taken in whole groups: a group's x and dy are read twice, and stay in the second-level cache between. */
+#define GROUP_COLUMNS (16384 / (ptrdiff_t)sizeof(real))
+
 /* What the strip pass needs of each row: dx = (h · rstd − k1) − d · k2, d = (x − hi) − lo, xhat = d · rstd */
 typedef struct {
     real hi[GROUP], lo[GROUP], rstd[GROUP], k1[GROUP], k2[GROUP];

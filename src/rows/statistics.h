@@ -14,7 +14,8 @@
 /* Bytes ahead of the sums that are fetched into the second-level cache: rows taken side by side, and the output pass between
  * groups, break the processor's own streams (beyond the caches a quarter of the time, within them nothing). */
 #define AHEAD 8192
-ALWAYS void fetch_ahead(const void *p) { __builtin_prefetch((const char *)p + AHEAD, 0, 2); }
+ALWAYS void fetch(const void *p) { __builtin_prefetch(p, 0, 2); }
+ALWAYS void fetch_ahead(const void *p) { fetch((const char *)p + AHEAD); }
 
 /* Elements of a row summed as one tree of four vectors of eight lanes */
 #define TREE 32
