@@ -1,31 +1,36 @@
 /* choose.h: which of the three ways (statistics.h) a row's statistics go. The choice depends on the row alone. */
 
-/* The centred way, and for what it cannot do the exact one, for the rows that want it. */
-NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, const double *sum, const int64_t *wanted,
-                       row_stats *stats) {
+/* The centred way for the rows that want it, about a pivot, once more about the mean that gives where the pivot was too far off; the
+ * exact way for what it cannot do. */
+NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, double *pivot, int64_t *wanted, row_stats *stats) {
     centred_sums sums;
-    double pivot[GROUP] = {0};
     row_stats found[GROUP];
-    for (int r = 0; r < GROUP; ++r) {
-        if (r < rows && wanted[r]) {
-            pivot[r] = sum[r] / (double)cols;
-            center_row(x + r * cols, cols, pivot[r], r, &sums);
-        } else {
-            EACH(i, REGS) sums.sum[r][i] = sums.sum_error[r][i] = sums.square[r][i] = sums.square_error[r][i] = (vd){0};
+    int64_t again = 1;
+    for (int turn = 0; again && turn < 2; ++turn) {
+        again = 0;
+        for (int r = 0; r < GROUP; ++r) {
+            if (r < rows && wanted[r])
+                center_row(x + r * cols, cols, pivot[r], r, &sums);
+            else
+                EACH(i, REGS) sums.sum[r][i] = sums.sum_error[r][i] = sums.square[r][i] = sums.square_error[r][i] = (vd){0};
+        }
+        finish_centred(&sums, pivot, (double)cols, eps, found);
+        for (int r = 0; r < rows; ++r) {
+            if (!wanted[r]) continue;
+            stats[r] = found[r];
+            wanted[r] = found[r].exact;
+            pivot[r] = found[r].hi;
+            again |= wanted[r];
         }
     }
-    finish_centred(&sums, pivot, (double)cols, eps, found);
-    for (int r = 0; r < rows; ++r) {
-        if (!wanted[r]) continue;
-        stats[r] = found[r];
-        if (stats[r].exact) scale_statistics(x + r * cols, cols, eps, &stats[r]);
-    }
+    for (int r = 0; r < rows; ++r)
+        if (wanted[r]) scale_statistics(x + r * cols, cols, eps, &stats[r]);
 }
 
 /* mean and rstd of `rows` rows (at most GROUP) of cols elements each */
 ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps, row_stats *stats) {
     vd sum[REGS];
-    double total[GROUP];
+    double pivot[GROUP];
     int64_t wanted[GROUP] __attribute__((aligned(64)));
 #if REAL_IS_F32
     vd square[REGS];
@@ -37,7 +42,7 @@ ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps,
         const vd v = (square[i] / n - mean * mean) + eps;
         const vd rstd = 1.0 / root(v);
         const vm good = (mean * mean <= 0x1p18 * v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
-        store_d(total + i * WD, sum[i]);
+        store_d(pivot + i * WD, mean);
         *(vm *)(wanted + i * WD) = ~good;
         EACH(k, WD) {
             row_stats *s = &stats[i * WD + k];
@@ -49,18 +54,19 @@ ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps,
     }
     for (int r = 0; r < rows; ++r)
         any |= wanted[r];
-    if (any) center_rows(x, rows, cols, eps, total, wanted, stats);
+    if (any) center_rows(x, rows, cols, eps, pivot, wanted, stats);
 #else
     vd lanes[GROUP][REGS];
+    double count = 1;
     for (int r = 0; r < GROUP; ++r) {
         wanted[r] = r < rows;
         if (r < rows)
-            sum_row(x + r * cols, cols, lanes[r]);
+            count = sample_row(x + r * cols, cols, lanes[r]);
         else
             EACH(i, REGS) lanes[r][i] = (vd){0};
     }
     sum_lanes(lanes, 0, 0, sum, 0);
-    EACH(i, REGS) store_d(total + i * WD, sum[i]);
-    center_rows(x, rows, cols, eps, total, wanted, stats);
+    EACH(i, REGS) store_d(pivot + i * WD, sum[i] / count);
+    center_rows(x, rows, cols, eps, pivot, wanted, stats);
 #endif
 }

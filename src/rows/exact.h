@@ -68,7 +68,7 @@ ALWAYS double scale_h(double dy, double weight, int power) {
     return scale(h, a + b - power);
 }
 
-/* Statistics of the scaled row, recentred until the pivot lies within a quarter σ. */
+/* Statistics of the scaled row, recentred until the pivot lies near the mean. */
 NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, row_stats *stats) {
     int finite;
     const int power = row_power(x, cols, &finite);
@@ -99,8 +99,8 @@ NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, row_stats
         sums.square[0][0][0] = square.sum;
         sums.square_error[0][0][0] = square.error;
         finish_centred(&sums, pivot, n, scaled_eps, found);
-        if (!found[0].exact || found[0].lo == 0) break;
-        pivot[0] += found[0].lo;
+        if (!found[0].exact || found[0].hi == pivot[0]) break;
+        pivot[0] = found[0].hi;
     }
     stats->hi = found[0].hi;
     stats->lo = found[0].lo;

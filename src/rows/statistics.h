@@ -3,8 +3,9 @@
  * A row goes to the first of three ways that is exact enough for it; which one depends on the row alone.
  *   raw       float32 only. Σ x and Σ x² in float64: every square is exact, so the only errors are those of adding, below
  *             2^-44 of Σ x². Good while mean² ≤ 2^18 · (var + eps): rstd is then off by less than 2^-27.
- *   centred   Σ (x − pivot) and Σ (x − pivot)² about the mean that the raw sum gave; float64 sums, a tree of four and TwoSum,
- *             rstd in double-double. Good for every offset.
+ *   centred   Σ (x − pivot) and Σ (x − pivot)² about a pivot near the mean (float32: the raw mean; float64: that of a sample); float64
+ *             sums, a tree of four and TwoSum, rstd in double-double. A pivot further off than half a σ is moved, once. Good for
+ *             every offset.
  *   exact     the row scaled by a power of two (exact.h): what overflows, underflows or is not finite. */
 
 /* Rows finished together: their lanes, divisions and roots share one latency. */
@@ -45,6 +46,7 @@ ALWAYS void center_row(const real *x, ptrdiff_t cols, double pivot, int r, centr
     vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
     EACH(i, REGS) sum[i] = sum_error[i] = square[i] = square_error[i] = (vd){0};
     for (ptrdiff_t j = 0; j < cols; j += TREE) {
+        EACH(k, TREE * (int)sizeof(real) / 64) fetch_ahead(x + j + k * (64 / (int)sizeof(real)));
         EACH(i, REGS) {
             vd d[4];
             if (j + TREE <= cols) {
@@ -93,13 +95,16 @@ ALWAYS void finish_centred(centred_sums *rows, const double *pivot, double cols,
         const vd miss = ((1.0 - vrr) - vrr_error) - (v * rr_error + v_error * rr);
         const vd rstd = r + r * (miss * 0.5);
 
-        /* the pivot lies within a quarter σ, and nothing left its range (NaN fails the test) */
-        const vm good = (lo * lo * 16 <= v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
+        /* the mean as one number and what it lacks */
+        vd mean = hi, rest = (vd){0};
+        two_sum(&mean, &rest, lo);
+
+        /* the pivot lies within half a σ, and nothing left its range (NaN fails the test) */
+        const vm good = (lo * lo * 4 <= v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
         EACH(k, WD) {
             row_stats *s = &stats[i * WD + k];
-            s->hi = hi[k];
-            s->lo = lo[k];
-            s->mean = hi[k] + lo[k];
+            s->hi = s->mean = mean[k];
+            s->lo = rest[k];
             s->factor = s->rstd = rstd[k];
             s->power = 0;
             s->exact = !good[k];
@@ -170,25 +175,23 @@ ALWAYS void sum_rows(const float *x, int rows, ptrdiff_t cols, vd *sum, vd *squa
 
 #else
 
-/* Σ x of one row, only near enough for a pivot: trees of four vectors in eight lanes */
-ALWAYS void sum_row(const double *x, ptrdiff_t cols, vd *sum) {
+/* A pivot for one row: the sum of SAMPLE of its elements, in eight lanes, eight neighbours at a time from end to end; of all where
+ * there are no more. Returns how many. */
+#define SAMPLE 64
+ALWAYS double sample_row(const double *x, ptrdiff_t cols, vd *sum) {
     vd s[REGS];
     EACH(i, REGS) s[i] = (vd){0};
-    ptrdiff_t j = 0;
-    for (; j + TREE <= cols; j += TREE) {
-        EACH(k, 4) fetch_ahead(x + j + 8 * k);
-        EACH(i, REGS) {
-            const double *q = x + j + i * WD;
-            s[i] += plus_d(load_d(q), load_d(q + 8)) + plus_d(load_d(q + 16), load_d(q + 24));
-        }
-    }
-    for (; j < cols; j += 8) {
-        EACH(i, REGS) {
-            const int n = left_of(j + i * WD, cols);
-            if (n > 0) s[i] += load_part_d(x + j + i * WD, n);
-        }
+    if (cols > SAMPLE) {
+        for (ptrdiff_t k = 0; k < 8; ++k)
+            EACH(i, REGS) s[i] += load_d(x + (cols - 8) * k / 7 + i * WD);
+    } else {
+        ptrdiff_t j = 0;
+        for (; j + 8 <= cols; j += 8)
+            EACH(i, REGS) s[i] += load_d(x + j + i * WD);
+        if (j < cols) EACH(i, REGS) s[i] += load_part_d(x + j + i * WD, left_of(j + i * WD, cols));
     }
     EACH(i, REGS) sum[i] = s[i];
+    return cols > SAMPLE ? SAMPLE : (double)cols;
 }
 
 #endif
