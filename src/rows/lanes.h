@@ -30,8 +30,8 @@ ALWAYS void join(vd a, vd b, vd a_error, vd b_error, const int pairs, vd *sum, v
 }
 
 ALWAYS void sum_lanes(vd (*row)[REGS], vd (*row_error)[REGS], const int pairs, vd *sum, vd *error) {
-    vd t[8], u[8], te[8], ue[8];
-    EACH(k, 8) te[k] = ue[k] = t[k] = u[k] = (vd){0};
+    vd t[8], u[8], t_error[8], u_error[8];
+    EACH(k, 8) t_error[k] = u_error[k] = t[k] = u[k] = (vd){0};
 #define LEVEL(COUNT, IN, IN_E, OUT, OUT_E, LOW, HIGH)                                                                              \
     EACH(k, COUNT)                                                                                                                 \
     join(LOW(IN, k), HIGH(IN, k), pairs ? LOW(IN_E, k) : (vd){0}, pairs ? HIGH(IN_E, k) : (vd){0}, pairs, &OUT[k], &OUT_E[k]);
@@ -42,8 +42,8 @@ ALWAYS void sum_lanes(vd (*row)[REGS], vd (*row_error)[REGS], const int pairs, v
 #define HIGH_2(v, k) DEAL(v[2 * k], v[2 * k + 1], 2, 3, 6, 7, 10, 11, 14, 15)
 #define EVEN(v, k) DEAL(v[2 * k], v[2 * k + 1], 0, 2, 4, 6, 8, 10, 12, 14)
 #define ODD(v, k) DEAL(v[2 * k], v[2 * k + 1], 1, 3, 5, 7, 9, 11, 13, 15)
-    LEVEL(4, row, row_error, t, te, LOW_4, HIGH_4)
-    LEVEL(2, t, te, u, ue, LOW_2, HIGH_2)
+    LEVEL(4, row, row_error, t, t_error, LOW_4, HIGH_4)
+    LEVEL(2, t, t_error, u, u_error, LOW_2, HIGH_2)
 #elif WD == 4
 #define LOW_4(v, k) v[k][0]
 #define HIGH_4(v, k) v[k][1]
@@ -51,8 +51,8 @@ ALWAYS void sum_lanes(vd (*row)[REGS], vd (*row_error)[REGS], const int pairs, v
 #define HIGH_2(v, k) DEAL(v[2 * k], v[2 * k + 1], 2, 3, 6, 7)
 #define EVEN(v, k) DEAL(v[2 * k], v[2 * k + 1], 0, 2, 4, 6)
 #define ODD(v, k) DEAL(v[2 * k], v[2 * k + 1], 1, 3, 5, 7)
-    LEVEL(8, row, row_error, t, te, LOW_4, HIGH_4)
-    LEVEL(4, t, te, u, ue, LOW_2, HIGH_2)
+    LEVEL(8, row, row_error, t, t_error, LOW_4, HIGH_4)
+    LEVEL(4, t, t_error, u, u_error, LOW_2, HIGH_2)
 #else
 #define LOW_4(v, k) v[k][0]
 #define HIGH_4(v, k) v[k][2]
@@ -60,11 +60,11 @@ ALWAYS void sum_lanes(vd (*row)[REGS], vd (*row_error)[REGS], const int pairs, v
 #define HIGH_4_2(v, k) v[k][3]
 #define EVEN(v, k) DEAL(v[2 * k], v[2 * k + 1], 0, 2)
 #define ODD(v, k) DEAL(v[2 * k], v[2 * k + 1], 1, 3)
-    LEVEL(8, row, row_error, t, te, LOW_4, HIGH_4)
-    LEVEL(8, row, row_error, u, ue, LOW_4_2, HIGH_4_2)
-    EACH(k, 8) join(t[k], u[k], te[k], ue[k], pairs, &u[k], &ue[k]);
+    LEVEL(8, row, row_error, t, t_error, LOW_4, HIGH_4)
+    LEVEL(8, row, row_error, u, u_error, LOW_4_2, HIGH_4_2)
+    EACH(k, 8) join(t[k], u[k], t_error[k], u_error[k], pairs, &u[k], &u_error[k]);
 #endif
-    LEVEL(REGS, u, ue, sum, error, EVEN, ODD)
+    LEVEL(REGS, u, u_error, sum, error, EVEN, ODD)
 #undef LEVEL
 #undef LOW_4
 #undef HIGH_4
