@@ -2,7 +2,7 @@
 """The door: arguments to pointers, shape to rows and columns, outputs allocated, kernels called.
 
 A call whose arguments are plain (exact arrays of one dtype, C-contiguous, native) is recognised here and goes straight
-to the kernels. Every other call is made plain first by lnfast._arguments, which holds all checks and their errors.
+to the kernels. Every other call is made plain first by lnfast._arguments.
 """
 import os
 
@@ -14,7 +14,7 @@ from kernels cimport (
     ln_watch_forks, run_backward, run_forward,
 )
 
-from lnfast import _arguments
+from lnfast import _arguments, _checks
 from lnfast._arguments import LayerNormCache
 from lnfast._cgroup import cpu_quota
 from lnfast._version import __version__
@@ -473,7 +473,7 @@ def set_num_threads(n):
     n : int or None
         At least 1; None takes the cap away. More than OpenMP, the affinity or the container's quota allow does no harm.
     """
-    ln_cap_threads(_arguments.threads(n))
+    ln_cap_threads(_checks.threads(n))
 
 
 def get_num_threads():

@@ -6,7 +6,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from lnfast import _api, _arguments
+from lnfast import _api, _checks
 from lnfast._arguments import LayerNormCache
 
 Array = NDArray[Any]
@@ -61,10 +61,10 @@ class LayerNorm:
         bias: bool = True,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        self.normalized_shape = _arguments.shape(normalized_shape)
-        self.eps = _arguments.epsilon(eps)
-        self.elementwise_affine = _arguments.flag("elementwise_affine", elementwise_affine)
-        has_bias = _arguments.flag("bias", bias) and self.elementwise_affine
+        self.normalized_shape = _checks.shape(normalized_shape)
+        self.eps = _checks.epsilon(eps)
+        self.elementwise_affine = _checks.flag("elementwise_affine", elementwise_affine)
+        has_bias = _checks.flag("bias", bias) and self.elementwise_affine
         dtype = _parameter_dtype(dtype)
         self.weight = np.ones(self.normalized_shape, dtype) if self.elementwise_affine else None
         self.bias = np.zeros(self.normalized_shape, dtype) if has_bias else None
@@ -149,7 +149,7 @@ class LayerNorm:
             made_for = (
                 np.shape(cache.weight)
                 if cache.normalized_shape is None
-                else _arguments.shape(cache.normalized_shape)
+                else _checks.shape(cache.normalized_shape)
             )
             if made_for != self.normalized_shape:
                 raise ValueError(
@@ -211,7 +211,7 @@ class LayerNorm:
         if missing or unexpected:
             raise KeyError(f"state has missing keys {missing}, unexpected keys {unexpected}")
         loaded = {
-            name: _arguments.parameter(
+            name: _checks.parameter(
                 name, state[name], self.normalized_shape, parameter.dtype, copy=True
             )
             for name, parameter in parameters.items()

@@ -31,7 +31,7 @@ NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, doub
 ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps, row_stats *stats) {
     vd sum[REGS];
     double pivot[GROUP];
-    int64_t wanted[GROUP] __attribute__((aligned(64)));
+    int64_t wanted[GROUP];
 #if REAL_IS_F32
     vd square[REGS];
     const vd n = splat_d((double)cols);
@@ -43,7 +43,7 @@ ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps,
         const vd rstd = 1.0 / root(v);
         const vm good = (mean * mean <= 0x1p18 * v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
         store_d(pivot + i * WD, mean);
-        *(vm *)(wanted + i * WD) = ~good;
+        store_m(wanted + i * WD, ~good);
         EACH(k, WD) {
             row_stats *s = &stats[i * WD + k];
             s->hi = s->mean = mean[k];

@@ -13,7 +13,7 @@
 /* What the strip pass needs of each row: dx = (h · rstd − k1) − d · k2, d = (x − hi) − lo, xhat = d · rstd */
 typedef struct {
     real hi[GROUP], lo[GROUP], rstd[GROUP], k1[GROUP], k2[GROUP];
-    int64_t exact[GROUP] __attribute__((aligned(64))); /* not 0: instead of those, the row's exact_row */
+    int64_t exact[GROUP]; /* not 0: instead of those, the row's exact_row */
     exact_row rows[GROUP];
 } group_gradient;
 
@@ -198,7 +198,7 @@ ALWAYS void set_constants(vd mean, vd rstd, vd lo, vd mean_h, vd mean_hd, int at
     store_d(g->k1 + at, rstd * mean_h);
     store_d(g->k2 + at, k2);
 #endif
-    *(vm *)(g->exact + at) = ~plain;
+    store_m(g->exact + at, ~plain);
 }
 
 /* The exact way for the rows that are marked for it, but for those where h is 0 throughout: their constants are right as they are.
@@ -230,7 +230,7 @@ ALWAYS int take_gradient_sums(const real *x, const real *dy, const real *weight,
     }
 #if REAL_IS_F32
     const vd share = splat_d(1 / (double)cols);
-    int64_t wanted[GROUP] __attribute__((aligned(64))), any = 0;
+    int64_t wanted[GROUP], any = 0;
     sum_gradients(x, dy, weight, rows, cols, means.mean_h, means.mean_hd);
     EACH(i, REGS) {
         const vd mean_i = load_d(m + i * WD);
@@ -238,7 +238,7 @@ ALWAYS int take_gradient_sums(const real *x, const real *dy, const real *weight,
         means.mean_h[i] *= share;
         means.mean_hd[i] = means.mean_hd[i] * share - mean_i * means.mean_h[i];
         const vm good = magnitude(mean_i) * load_d(s + i * WD) <= 0x1p17;
-        *(vm *)(wanted + i * WD) = ~good;
+        store_m(wanted + i * WD, ~good);
     }
     for (int r = 0; r < rows; ++r)
         any |= wanted[r];

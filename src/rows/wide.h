@@ -5,11 +5,13 @@ typedef double vd __attribute__((vector_size(WIDE_BYTES)));
 typedef float vh __attribute__((vector_size(WIDE_BYTES / 2)));
 typedef int64_t vm __attribute__((vector_size(WIDE_BYTES)));
 typedef vd vd_at __attribute__((aligned(8), may_alias));
+typedef vm vm_at __attribute__((aligned(8), may_alias));
 typedef vh vh_at __attribute__((aligned(4), may_alias));
 
 ALWAYS vd load_d(const double *p) { return *(const vd_at *)p; }
 ALWAYS vh load_h(const float *p) { return *(const vh_at *)p; }
 ALWAYS void store_d(double *p, vd v) { *(vd_at *)p = v; }
+ALWAYS void store_m(int64_t *p, vm v) { *(vm_at *)p = v; }
 ALWAYS void store_h(float *p, vh v) { *(vh_at *)p = v; }
 ALWAYS vd splat_d(double s) { return s - (vd){0}; }
 ALWAYS vd magnitude(vd v) { return (vd)((vm)v & INT64_MAX); }

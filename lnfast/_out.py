@@ -1,0 +1,91 @@
+"""The array that is written: whether `out` will do, where to compute, what the caller gets."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+DType = np.dtype[Any]
+Shape = tuple[int, ...]
+
+# Candidates np.shares_memory may try (some milliseconds) before an overlap is assumed.
+OVERLAP_WORK = 1_000_000
+
+
+def output(out: Any, x_shape: Shape, dtype: DType) -> Array | None:
+    """The caller's own object, once it is known that any result can be written there."""
+    if out is None:
+        return None
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a NumPy array, not {type(out).__name__}")
+    if isinstance(out, np.ma.MaskedArray):
+        raise TypeError("out must not be a masked array: its mask would be ignored")
+    if out.shape != x_shape:
+        raise ValueError(f"out must have the shape of x, {x_shape}, not {out.shape}")
+    if out.dtype.newbyteorder("=") != dtype:
+        raise ValueError(f"out must have the dtype of the result, {dtype}, not {out.dtype}")
+    if not out.flags.writeable:
+        raise ValueError("out must be writable, but it is read-only")
+    if _overlaps_itself(out):
+        raise ValueError("out must not hold one element in two places, but its strides do")
+    return out
+
+
+def _overlaps_itself(array: Array) -> bool:
+    """Whether two elements of the array share a byte."""
+    if array.size < 2 or array.flags.forc:
+        return False
+    axes = sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1)
+    extent = array.itemsize  # bytes from the first to the last one that the axes so far reach
+    for stride, length in axes:
+        if stride < extent:
+            break
+        extent += stride * (length - 1)
+    else:
+        return False
+    if axes[0][0] < array.itemsize:
+        return True
+    # Strides that interleave say nothing either way: compare the place of every element.
+    places = np.zeros(1, np.int64)
+    for stride, length in axes:
+        places = np.add.outer(np.arange(length, dtype=np.int64) * stride, places).ravel()
+    places.sort()
+    return bool((np.diff(places) < array.itemsize).any())
+
+
+def share_memory(a: Array, b: Array) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=OVERLAP_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def destination(
+    out: Array | None, x: Array, in_place: Iterable[Array], apart: Iterable[Array | None]
+) -> Array:
+    """The array to compute into: out where no value still to be read could be lost, else fresh.
+
+    Each of in_place may be out's very memory, element for element: the kernels read an
+    element before they write it. Any other overlap, with them or those apart, needs a copy.
+    """
+    if out is not None and out.flags.carray and out.dtype.isnative:
+        y = np.asarray(out)
+        clear = all(_address(y) == _address(a) or not np.may_share_memory(y, a) for a in in_place)
+        if clear and not any(a is not None and np.may_share_memory(y, a) for a in apart):
+            return y
+    return np.empty(x.shape, x.dtype)
+
+
+def _address(array: Array) -> int:
+    # Enough to tell plain arrays of one shape and dtype apart.
+    return int(array.__array_interface__["data"][0])
+
+
+def deliver(result: Array, out: Array | None) -> Array:
+    if out is None:
+        return result
+    if not np.may_share_memory(result, out):
+        np.copyto(np.asarray(out), result, casting="equiv")
+    return out
