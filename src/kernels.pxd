@@ -76,9 +76,9 @@ cdef extern from * nogil:
     void ln_watch_forks()
     int ln_allowed_cpus()
 
-# Elements one thread takes before a second is woken. Two threads break even at 23,000 elements (benchmarks/threads.py), but until 65,000
-# they gain less than a third, and after its work a thread spins for some milliseconds on a core that NumPy's BLAS may want next: a
-# sentence encoder with 25,000 elements a call ran four times slower for it.
+# Elements one thread takes before a second is woken. Two threads break even at 23,000 elements (benchmarks/threads.py), but until
+# 65,000 they gain less than a third, and after its work a thread spins for some milliseconds on a core that NumPy's BLAS may want
+# next: a sentence encoder with 25,000 elements a call ran four times slower for it.
 cdef enum:
     ELEMENTS_PER_THREAD = 32768
 # Elements of a forward task where there are more tasks than threads.
@@ -88,7 +88,7 @@ cdef enum:
 # the bits.
 cdef enum:
     ROWS_PER_BLOCK = 32
-    ELEMENTS_PER_BLOCK = 16384
+    ELEMENTS_PER_BLOCK = 65536
     MOST_BLOCKS = 64
     # float64 elements of all blocks' sums together: 16 MiB
     MOST_SUMS = 2097152
@@ -133,8 +133,11 @@ cdef inline Py_ssize_t plan_rows(Py_ssize_t rows, Py_ssize_t cols, int planes) n
     """Rows of a backward block (the last may have fewer), from the shape alone; a multiple of the kernels' strip of four."""
     cdef Py_ssize_t most = max(<Py_ssize_t>1, min(<Py_ssize_t>MOST_BLOCKS, MOST_SUMS // (planes * cols)))
     cdef Py_ssize_t least = max(<Py_ssize_t>ROWS_PER_BLOCK, ELEMENTS_PER_BLOCK // cols)
-    cdef Py_ssize_t blocks = min(most, (rows + least - 1) // least)
-    cdef Py_ssize_t each = (rows + blocks - 1) // blocks
+    cdef Py_ssize_t blocks = 1, each
+    while blocks * least < rows:  # a power of two: as many for each of two, four, eight threads
+        blocks *= 2
+    blocks = min(most, blocks)
+    each = (rows + blocks - 1) // blocks
     return (each + 3) // 4 * 4
 
 
