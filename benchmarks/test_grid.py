@@ -9,7 +9,7 @@ from lnfast.bench import Cell, calls_per_block, grid, make_operands, measure, pr
 from lnfast.peers import PEERS
 
 ROUNDS = 20  # blocks of calls that pytest-benchmark times
-SECONDS = 0.5  # of lnfast and PyTorch in turns
+SECONDS = 1.0  # of lnfast and PyTorch in turns
 ONE_CALL = Cell(1, 768, "float32", "forward")
 
 
