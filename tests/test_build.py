@@ -55,7 +55,7 @@ def test_config_is_complete():
         "version",
     ]
     assert config["isa"] in config["isa_available"]
-    assert re.match(r"(gcc|Debian clang|clang|Apple|Ubuntu clang|Clang)", config["compiler"])
+    assert re.search(r"gcc|clang", config["compiler"], re.IGNORECASE)
     assert config["num_threads"] == lnfast.get_num_threads() >= 1
     assert config["openmp"] or config["num_threads"] == 1
 
