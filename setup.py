@@ -34,6 +34,7 @@ class BuildExt(build_ext):
     """Adds OpenMP where the compiler in use can compile and link it."""
 
     def build_extensions(self):
+        self.force = True  # what lies in build/ may be another compiler's, or have other flags
         flag = self.openmp_flag()
         for extension in self.extensions:
             extension.extra_compile_args += [*STRICT, *flag]
