@@ -8,10 +8,14 @@ import os
 
 cimport numpy as cnp
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
-from cpython.long cimport PyLong_CheckExact
 from kernels cimport (
     available_threads, ln_cap_threads, ln_choose, ln_isa, ln_isa_at, ln_openmp, ln_rows, ln_rows_f32, ln_rows_f64, ln_set_quota,
     ln_watch_forks, run_backward, run_forward,
+)
+
+from plain cimport (
+    PyArray_DATA, is_apart_for_dx, is_like, is_parameter, is_plain, is_plain_out, is_same_or_apart, is_statistic, overlap,
+    plain_axes,
 )
 
 from lnfast import _arguments, _checks
@@ -31,14 +35,6 @@ cdef extern from * nogil:
     """
     const char ln_compiler[]
 
-cdef extern from "Python.h":
-    long long PyLong_AsLongLongAndOverflow(object, int *) noexcept
-
-cdef extern from "numpy/arrayobject.h" nogil:
-    bint PyArray_ISCARRAY(cnp.ndarray)
-    bint PyArray_ISCARRAY_RO(cnp.ndarray)
-    void *PyArray_DATA(cnp.ndarray)
-
 # Elements from which a call lets other Python threads run while it computes: below it, handing over would cost more.
 cdef enum:
     RELEASE_ELEMENTS = 4096
@@ -55,58 +51,6 @@ cdef struct Call:
     double eps
     int threads
     int itemsize
-
-
-cdef inline bint is_plain(object x) noexcept:
-    """An exact ndarray of float32 or float64, C-contiguous, aligned, native."""
-    if not cnp.PyArray_CheckExact(x) or not PyArray_ISCARRAY_RO(<cnp.ndarray> x):
-        return False
-    cdef int dtype = cnp.PyArray_TYPE(<cnp.ndarray> x)
-    return dtype == cnp.NPY_FLOAT32 or dtype == cnp.NPY_FLOAT64
-
-
-cdef inline bint is_parameter(object w, cnp.ndarray x, int axes, void **data) noexcept:
-    """None, or a plain array of x's dtype with the shape of x's last axes; *data its elements."""
-    cdef int axis
-    if w is None:
-        data[0] = NULL
-        return True
-    if not is_plain(w):
-        return False
-    cdef cnp.ndarray a = <cnp.ndarray> w
-    if cnp.PyArray_TYPE(a) != cnp.PyArray_TYPE(x) or cnp.PyArray_NDIM(a) != axes:
-        return False
-    for axis in range(axes):
-        if cnp.PyArray_DIM(a, axis) != cnp.PyArray_DIM(x, cnp.PyArray_NDIM(x) - axes + axis):
-            return False
-    data[0] = PyArray_DATA(a)
-    return True
-
-
-cdef inline int plain_axes(object normalized_shape, object weight, cnp.ndarray x) noexcept:
-    """How many of x's last axes are normalised; 0 where it takes more than a look, or is wrong."""
-    cdef int axes, axis, ndim = cnp.PyArray_NDIM(x)
-    cdef object length
-    if normalized_shape is None:
-        axes = cnp.PyArray_NDIM(<cnp.ndarray> weight) if cnp.PyArray_CheckExact(weight) else 0
-        return axes if axes <= ndim else 0
-    if PyLong_CheckExact(normalized_shape):
-        return 1 if ndim and is_length(normalized_shape, cnp.PyArray_DIM(x, ndim - 1)) else 0
-    if type(normalized_shape) is not tuple:
-        return 0
-    axes = <int> len(<tuple> normalized_shape)
-    if axes > ndim:
-        return 0
-    for axis in range(axes):
-        length = (<tuple> normalized_shape)[axis]
-        if not PyLong_CheckExact(length) or not is_length(length, cnp.PyArray_DIM(x, ndim - axes + axis)):
-            return 0
-    return axes
-
-
-cdef inline bint is_length(object length, Py_ssize_t wanted) noexcept:
-    cdef int overflow = 0
-    return PyLong_AsLongLongAndOverflow(length, &overflow) == wanted and not overflow
 
 
 cdef inline int plan_plain(object x, object normalized_shape, object weight, object bias, object eps, Call *call) noexcept:
@@ -141,25 +85,6 @@ cdef inline void plan_rows_of(cnp.ndarray x, int axes, Call *call) noexcept:
     else:
         call.kernels = ln_rows_f64()
         call.itemsize = 8
-
-
-cdef inline bint overlap(object a, object b) noexcept:
-    """Whether two plain arrays share memory; None shares none."""
-    if a is None or b is None:
-        return False
-    cdef char *p = <char *> PyArray_DATA(<cnp.ndarray> a)
-    cdef char *q = <char *> PyArray_DATA(<cnp.ndarray> b)
-    return p < q + cnp.PyArray_NBYTES(<cnp.ndarray> b) and q < p + cnp.PyArray_NBYTES(<cnp.ndarray> a)
-
-
-cdef inline bint is_plain_out(object out, cnp.ndarray x) noexcept:
-    """A writable plain array of x's dtype and shape."""
-    return is_plain(out) and PyArray_ISCARRAY(<cnp.ndarray> out) and is_like(<cnp.ndarray> out, x)
-
-
-cdef inline bint is_same_or_apart(object out, object x) noexcept:
-    """out is x's memory element for element, or shares none of it."""
-    return PyArray_DATA(<cnp.ndarray> out) == PyArray_DATA(<cnp.ndarray> x) or not overlap(out, x)
 
 
 cdef inline cnp.ndarray empty_like(cnp.ndarray x):
@@ -271,7 +196,7 @@ def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, ou
     """
     cdef Call call
     cdef cnp.ndarray y
-    if num_threads is None and check_finite is False and plan_plain(x, normalized_shape, weight, bias, eps, &call):
+    if check_finite is False and plan_plain(x, normalized_shape, weight, bias, eps, &call):
         if out is None:
             y = empty_like(<cnp.ndarray> x)
         elif (is_plain_out(out, <cnp.ndarray> x) and is_same_or_apart(out, x) and not overlap(out, weight)
@@ -280,6 +205,8 @@ def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, ou
         else:
             y = None
         if y is not None:
+            if num_threads is not None:
+                call.threads = _checks.threads(num_threads)
             call_forward(&call, PyArray_DATA(y), NULL, NULL)
             return y
     args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=False)
@@ -319,9 +246,11 @@ def layer_norm_forward(x, normalized_shape=None, weight=None, bias=None, eps=1e-
     cdef Call call
     cdef cnp.ndarray y, mean, rstd
     cdef int axes
-    if out is None and num_threads is None and check_finite is False:
+    if out is None and check_finite is False:
         axes = plan_plain(x, normalized_shape, weight, bias, eps, &call)
         if axes:
+            if num_threads is not None:
+                call.threads = _checks.threads(num_threads)
             if weight is not None:
                 weight = cnp.PyArray_NewCopy(<cnp.ndarray> weight, cnp.NPY_CORDER)
                 call.weight = PyArray_DATA(<cnp.ndarray> weight)
@@ -393,11 +322,13 @@ def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, 
     cdef Call call
     cdef cnp.ndarray x
     cdef int axes
-    if num_threads is None and check_finite is False and output_mask is ALL and type(cache) is LayerNormCache:
+    if check_finite is False and output_mask is ALL and type(cache) is LayerNormCache:
         axes = plan_cache(<tuple> cache, &call)
         if axes and is_plain(dy):
             x = <cnp.ndarray> (<tuple> cache)[0]
             if is_like(<cnp.ndarray> dy, x) and (out is None or is_apart_for_dx(out, dy, <tuple> cache)):
+                if num_threads is not None:
+                    call.threads = _checks.threads(num_threads)
                 dx = empty_like(x) if out is None else out
                 dweight = empty_parameter(x, axes)
                 dbias = empty_parameter(x, axes)
@@ -414,24 +345,7 @@ def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, 
     return _arguments.deliver_backward(args, dweight, dbias)
 
 
-cdef inline bint is_apart_for_dx(object out, object dy, tuple cache) noexcept:
-    """A plain out for dx: dy's or x's memory element for element or apart from it, apart from everything else."""
-    return (is_plain_out(out, <cnp.ndarray> cache[0]) and is_same_or_apart(out, dy) and is_same_or_apart(out, cache[0])
-            and not overlap(out, cache[2]) and not overlap(out, cache[3]) and not overlap(out, cache[4]))
-
-
 cdef object ALL = layer_norm_backward.__kwdefaults__["output_mask"]
-
-
-cdef inline bint is_like(cnp.ndarray a, cnp.ndarray x) noexcept:
-    """a has x's dtype and shape."""
-    cdef int axis
-    if cnp.PyArray_TYPE(a) != cnp.PyArray_TYPE(x) or cnp.PyArray_NDIM(a) != cnp.PyArray_NDIM(x):
-        return False
-    for axis in range(cnp.PyArray_NDIM(x)):
-        if cnp.PyArray_DIM(a, axis) != cnp.PyArray_DIM(x, axis):
-            return False
-    return True
 
 
 cdef inline int plan_cache(tuple cache, Call *call) noexcept:
@@ -449,20 +363,6 @@ cdef inline int plan_cache(tuple cache, Call *call) noexcept:
     call.threads = 0
     plan_rows_of(x, axes, call)
     return axes
-
-
-cdef inline bint is_statistic(object s, cnp.ndarray x, int axes) noexcept:
-    """A plain float64 array of x's shape with 1 for each normalised axis."""
-    cdef int axis, ndim = cnp.PyArray_NDIM(x)
-    if not is_plain(s):
-        return False
-    cdef cnp.ndarray a = <cnp.ndarray> s
-    if cnp.PyArray_TYPE(a) != cnp.NPY_FLOAT64 or cnp.PyArray_NDIM(a) != ndim:
-        return False
-    for axis in range(ndim):
-        if cnp.PyArray_DIM(a, axis) != (cnp.PyArray_DIM(x, axis) if axis < ndim - axes else 1):
-            return False
-    return True
 
 
 def set_num_threads(n):

@@ -1,37 +1,13 @@
 /* backward.h: the sums of a group of rows, then its strips, tile of columns after tile of columns, into dx and the block's sums. */
 
-/* Columns j … j + n − 1 of one plane of a block's sums += terms; n = WD: all lanes. float32 terms are added in float64; float64 terms
- * as pairs, whose errors stand `cols` elements on. */
-ALWAYS void add_term(const real *terms, ptrdiff_t j, int n, ptrdiff_t cols, double *plane) {
-    const int whole = n == WD;
-    const vd t = load_double(terms + j);
-    vd s = whole ? load_d(plane + j) : load_part_d(plane + j, n);
-#if REAL_IS_F32
-    (void)cols;
-    s += t;
-#else
-    vd e = whole ? load_d(plane + cols + j) : load_part_d(plane + cols + j, n);
-    two_sum(&s, &e, t);
-    if (whole)
-        store_d(plane + cols + j, e);
-    else
-        store_part_d(plane + cols + j, e, n);
-#endif
-    if (whole)
-        store_d(plane + j, s);
-    else
-        store_part_d(plane + j, s, n);
-}
-
-ALWAYS void add_terms(const real *terms, ptrdiff_t n, ptrdiff_t cols, double *plane) {
+/* n columns of a block's sums += terms */
+ALWAYS void add_terms(const real *terms, ptrdiff_t n, ptrdiff_t cols, double *sums) {
     ptrdiff_t j = 0;
-    for (; j + W <= n; j += W)
-        EACH(i, W / WD) add_term(terms, j + i * WD, WD, cols, plane);
-    for (; j < n; j += WD) {
-        if (j + WD <= n)
-            add_term(terms, j, WD, cols, plane);
-        else
-            add_term(terms, j, (int)(n - j), cols, plane);
+    for (; j + WD <= n; j += WD)
+        store_sum(sums + j, cols, add_sums(load_sum(sums + j, cols, WD), sum_of(load_double(terms + j))), WD);
+    if (j < n) {
+        const int some = (int)(n - j);
+        store_sum(sums + j, cols, add_sums(load_sum(sums + j, cols, some), sum_of(load_part_double(terms + j, some))), some);
     }
 }
 
@@ -92,7 +68,7 @@ NEVER void backward_body(const real *x, const real *dy, const real *weight, cons
     for (ptrdiff_t row = first; row < last; row += most) {
         const int rows = (int)(last - row < most ? last - row : most);
         const ptrdiff_t from = row * cols;
-        const int any_exact = take_gradient_sums(x + from, dy + from, weight, mean + row, rstd + row, rows, cols, &g);
+        const int any_exact = take_gradient(x + from, dy + from, weight, mean + row, rstd + row, rows, cols, &g);
         for (ptrdiff_t j = 0, end; j < cols; j = end) {
             end = (j ? j : head) + TILE;
             if (end > cols) end = cols;

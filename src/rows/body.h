@@ -1,9 +1,12 @@
-/* body.h: the row arithmetic of one target and one dtype, and the table that offers it. */
+/* body.h: the row arithmetic of one target and one dtype, and the table that offers it. What differs by dtype stands in files that
+ * real_f32.h and real_f64.h name. */
 #include "names.h"
 
 #include "statistics.h"
 
 #include "exact.h"
+
+#include STATISTICS_OF_REAL
 
 #include "choose.h"
 
@@ -13,10 +16,13 @@
 
 #include "exact_gradient.h"
 
-#include "gradient_sums.h"
+#include "gradient.h"
 
-/* Planes of a block's sums: dweight then dbias, float64 as pairs of planes (sums, their errors). */
-#define PLANES (REAL_IS_F32 ? 2 : 4)
+#include GRADIENT_OF_REAL
+
+#include "choose_gradient.h"
+
+#include SUMS_OF_REAL
 
 #include "pair.h"
 

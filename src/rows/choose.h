@@ -29,44 +29,7 @@ NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, doub
 
 /* mean and rstd of `rows` rows (at most GROUP) of cols elements each */
 ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps, row_stats *stats) {
-    vd sum[REGS];
     double pivot[GROUP];
     int64_t wanted[GROUP];
-#if REAL_IS_F32
-    vd square[REGS];
-    const vd n = splat_d((double)cols);
-    int64_t any = 0;
-    sum_rows(x, rows, cols, sum, square);
-    EACH(i, REGS) {
-        const vd mean = sum[i] / n;
-        const vd v = (square[i] / n - mean * mean) + eps;
-        const vd rstd = 1.0 / root(v);
-        const vm good = (mean * mean <= 0x1p18 * v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
-        store_d(pivot + i * WD, mean);
-        store_m(wanted + i * WD, ~good);
-        EACH(k, WD) {
-            row_stats *s = &stats[i * WD + k];
-            s->hi = s->mean = mean[k];
-            s->lo = 0;
-            s->factor = s->rstd = rstd[k];
-            s->power = s->exact = 0;
-        }
-    }
-    for (int r = 0; r < rows; ++r)
-        any |= wanted[r];
-    if (any) center_rows(x, rows, cols, eps, pivot, wanted, stats);
-#else
-    vd lanes[GROUP][REGS];
-    double count = 1;
-    for (int r = 0; r < GROUP; ++r) {
-        wanted[r] = r < rows;
-        if (r < rows)
-            count = sample_row(x + r * cols, cols, lanes[r]);
-        else
-            EACH(i, REGS) lanes[r][i] = (vd){0};
-    }
-    sum_lanes(lanes, 0, 0, sum, 0);
-    EACH(i, REGS) store_d(pivot + i * WD, sum[i] / count);
-    center_rows(x, rows, cols, eps, pivot, wanted, stats);
-#endif
+    if (first_statistics(x, rows, cols, eps, pivot, wanted, stats)) center_rows(x, rows, cols, eps, pivot, wanted, stats);
 }

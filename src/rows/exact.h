@@ -61,13 +61,6 @@ ALWAYS int row_power(const real *x, ptrdiff_t cols, int *finite) {
     return -power;
 }
 
-/* dy · weight · 2^-power without leaving the range on the way */
-ALWAYS double scale_h(double dy, double weight, int power) {
-    int a, b;
-    double h = split_power(dy, &a) * split_power(weight, &b);
-    return scale(h, a + b - power);
-}
-
 /* Statistics of the scaled row, recentred until the pivot lies near the mean. */
 NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, row_stats *stats) {
     int finite;

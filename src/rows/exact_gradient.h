@@ -7,6 +7,13 @@ typedef struct {
     int power, h_power, dx_power;
 } exact_row;
 
+/* dy · weight · 2^-power without leaving the range on the way */
+ALWAYS double scale_h(double dy, double weight, int power) {
+    int a, b;
+    double h = split_power(dy, &a) * split_power(weight, &b);
+    return scale(h, a + b - power);
+}
+
 /* The constants of a row for the exact way: xhat scaled through x, h = dy · weight through its own exponents. */
 NEVER void scale_gradient(const real *x, const real *dy, const real *weight, ptrdiff_t cols, double mean, double rstd,
                           exact_row *g) {

@@ -3,29 +3,26 @@
 /* Rows whose statistics are taken together: as many as lie close by in the second-level cache until they are written. */
 #define GROUP_BYTES 65536
 
-/* Elements j … j + n − 1 of y = (x − mean) · rstd · weight + bias; n = W: all lanes */
-ALWAYS vec normalize(const real *x, const real *weight, const real *bias, ptrdiff_t j, int n, vec hi, vec lo, vec rstd) {
-    const int whole = n == W;
-    vec v = (((whole ? load(x + j) : load_part(x + j, n)) - hi) - lo) * rstd;
-    if (weight) v *= whole ? load(weight + j) : load_part(weight + j, n);
-    if (bias) v += whole ? load(bias + j) : load_part(bias + j, n);
-    return v;
+/* Elements j … j + n − 1 of one row of y; n = W: all lanes.
+ * y = (x − mean) · rstd · weight + bias,   mean = hi + lo */
+ALWAYS void normalize(const real *x, const real *weight, const real *bias, ptrdiff_t j, int n, vec hi, vec lo, vec rstd,
+                      const int streams, real *y) {
+    vec v = ((load_n(x + j, n) - hi) - lo) * rstd;
+    if (weight) v *= load_n(weight + j, n);
+    if (bias) v += load_n(bias + j, n);
+    write_n(y + j, v, n, streams);
 }
 
-/* One row of y; mean = hi + lo in reals */
 ALWAYS void normalize_row(const real *x, const real *weight, const real *bias, ptrdiff_t cols, real hi_, real lo_, real rstd_,
                           const int streams, real *y) {
     const vec hi = splat(hi_), lo = splat(lo_), rstd = splat(rstd_);
     ptrdiff_t j = streams ? head_of(y, cols) : 0;
-    if (j > 0) write_part(y, normalize(x, weight, bias, 0, (int)j, hi, lo, rstd), (int)j, streams);
+    if (j > 0) normalize(x, weight, bias, 0, (int)j, hi, lo, rstd, streams, y);
     for (; j + W <= cols; j += W) {
         if (streams) fetch(x + j + 2 * AHEAD / sizeof(real)); /* from memory: a tenth of the time */
-        write_whole(y + j, normalize(x, weight, bias, j, W, hi, lo, rstd), streams);
+        normalize(x, weight, bias, j, W, hi, lo, rstd, streams, y);
     }
-    if (j < cols) {
-        const int n = (int)(cols - j);
-        write_part(y + j, normalize(x, weight, bias, j, n, hi, lo, rstd), n, streams);
-    }
+    if (j < cols) normalize(x, weight, bias, j, (int)(cols - j), hi, lo, rstd, streams, y);
 }
 
 /* The compiler's copies of it: weight and bias there or not. */
@@ -39,20 +36,6 @@ ALWAYS void normalize_any_row(const real *x, const real *weight, const real *bia
         normalize_row(x, 0, bias, cols, hi, lo, rstd, streams, y);
     else
         normalize_row(x, 0, 0, cols, hi, lo, rstd, streams, y);
-}
-
-/* The mean as two reals. They lose nothing that counts (2^-27 of σ), or the row is marked for the exact way. */
-ALWAYS void split_mean(row_stats *s, real *hi, real *lo) {
-#if REAL_IS_F32
-    *hi = (float)s->mean;
-    *lo = (float)((s->hi - *hi) + s->lo);
-    double left = ((s->hi - *hi) + s->lo) - *lo;
-    left = left < 0 ? -left : left;
-    if (!(left * s->rstd <= 0x1p-27)) s->exact = 1;
-#else
-    *hi = s->hi;
-    *lo = s->lo;
-#endif
 }
 
 ALWAYS int group_rows(ptrdiff_t cols) {

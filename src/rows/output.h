@@ -7,24 +7,20 @@ ALWAYS int head_of(const real *p, ptrdiff_t cols) {
     return (int)(head < cols ? head : cols);
 }
 
-/* The first n lanes of v to p. Streamed where they are whole pieces of 16 bytes, so that the end of a row and the beginning of the
- * next, which share a cache line, leave for memory together. */
-ALWAYS void write_part(real *p, vec v, int n, const int streams) {
+/* The first n lanes of v to p; n = W: all, to an aligned p where they are streamed. A streamed part goes in pieces of 16 bytes, so that
+ * the end of a row and the beginning of the next, which share a cache line, leave for memory together. */
+ALWAYS void write_n(real *p, vec v, int n, const int streams) {
     enum { PIECE = 16 / sizeof(real) };
-    if (streams && n % PIECE == 0 && (uintptr_t)p % 16 == 0) {
+    if (!streams) {
+        store_n(p, v, n);
+    } else if (n == W) {
+        stream(p, v);
+    } else if (n % PIECE == 0 && (uintptr_t)p % 16 == 0) {
         real part[W];
         store(part, v);
         for (int i = 0; i < n; i += PIECE)
             stream_piece(p + i, part + i);
     } else {
-        store_part(p, v, n);
+        store_n(p, v, n);
     }
-}
-
-/* All lanes of v to p, aligned to a register where it is streamed */
-ALWAYS void write_whole(real *p, vec v, const int streams) {
-    if (streams)
-        stream(p, v);
-    else
-        store(p, v);
 }

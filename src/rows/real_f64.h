@@ -10,7 +10,10 @@
 #include "mode.h"
 
 #define LN_DTYPE f64
-#define REAL_IS_F32 0
+/* What is done otherwise for the other dtype: one file for each subject */
+#define STATISTICS_OF_REAL "statistics_f64.h"
+#define GRADIENT_OF_REAL "gradient_f64.h"
+#define SUMS_OF_REAL "sums_f64.h"
 #define W WD
 
 typedef double real;
@@ -19,8 +22,8 @@ typedef vd vec;
 #define load load_d
 #define store store_d
 #define splat splat_d
-#define load_part load_part_d
-#define store_part store_part_d
+#define load_n load_n_d
+#define store_n store_n_d
 #define stream stream_d
 
 /* Eight-byte lanes from reals: WD elements at p, or the first n of them and 0 */

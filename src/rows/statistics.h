@@ -10,8 +10,6 @@
 
 /* Rows finished together: their lanes, divisions and roots share one latency. */
 #define GROUP 8
-/* Elements summed by lane before the lanes are folded into the row's sum: bounds a lane's chain (float32, 4096 / 16). */
-#define CHUNK 4096
 /* Bytes ahead of the sums that are fetched into the second-level cache: rows taken side by side, and the output pass between
  * groups, break the processor's own streams (beyond the caches a quarter of the time, within them nothing). */
 #define AHEAD 8192
@@ -40,24 +38,32 @@ ALWAYS int left_of(ptrdiff_t at, ptrdiff_t end) {
     return n < 0 ? 0 : n > WD ? WD : (int)n;
 }
 
+/* Register i of each of the four vectors of eight lanes that make up the tree at j, less the pivot; 0 past the end */
+ALWAYS void load_centred(const real *x, ptrdiff_t j, int i, ptrdiff_t cols, vd pivot, vd d[4]) {
+    const real *p = x + j + i * WD;
+    if (j + TREE <= cols) {
+        EACH(k, 4) d[k] = minus_d(load_double(p + 8 * k), pivot);
+        return;
+    }
+    EACH(k, 4) {
+        const int n = left_of(j + i * WD + 8 * k, cols);
+        d[k] = n == 0 ? (vd){0} : keep_part(load_part_double(p + 8 * k, n) - pivot, n);
+    }
+}
+
+/* Lines of memory in a tree's elements */
+#define TREE_LINES (TREE * (int)sizeof(real) / 64)
+
 /* Σ (x − pivot), Σ (x − pivot)² of row r: element j in lane j mod 8 */
 ALWAYS void center_row(const real *x, ptrdiff_t cols, double pivot, int r, centred_sums *out) {
     const vd p = splat_d(pivot);
     vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
     EACH(i, REGS) sum[i] = sum_error[i] = square[i] = square_error[i] = (vd){0};
     for (ptrdiff_t j = 0; j < cols; j += TREE) {
-        EACH(k, TREE * (int)sizeof(real) / 64) fetch_ahead(x + j + k * (64 / (int)sizeof(real)));
+        EACH(k, TREE_LINES) fetch_ahead(x + j + k * (TREE / TREE_LINES));
         EACH(i, REGS) {
             vd d[4];
-            if (j + TREE <= cols) {
-                EACH(k, 4) d[k] = minus_d(load_double(x + j + 8 * k + i * WD), p);
-            } else {
-                EACH(k, 4) {
-                    const ptrdiff_t at = j + 8 * k + i * WD;
-                    const int n = left_of(at, cols);
-                    d[k] = n == 0 ? (vd){0} : keep_part(load_part_double(x + at, n) - p, n);
-                }
-            }
+            load_centred(x, j, i, cols, p, d);
             two_sum(&sum[i], &sum_error[i], (d[0] + d[1]) + (d[2] + d[3]));
             two_sum(&square[i], &square_error[i], plus_d(d[0] * d[0], d[1] * d[1]) + plus_d(d[2] * d[2], d[3] * d[3]));
         }
@@ -111,87 +117,3 @@ ALWAYS void finish_centred(centred_sums *rows, const double *pivot, double cols,
         }
     }
 }
-
-#if REAL_IS_F32
-
-/* Rows whose sums run side by side: enough chains to hide the latency of adding, no more than there are registers for. */
-#if LN_BYTES == 64 /* 32 registers */
-#define ABREAST 2
-#else
-#define ABREAST 1
-#endif
-
-/* Σ x and Σ x² of `rows` rows in float64, a chunk's lanes: element j in lane j mod 16, then lane i + lane i + 8 */
-ALWAYS void sum_chunk(const float *x, ptrdiff_t pitch, ptrdiff_t cols, const int rows, vd (*sum)[REGS], vd (*square)[REGS]) {
-    vd s[ABREAST][2 * REGS], q[ABREAST][2 * REGS];
-    EACH(r, rows) EACH(i, 2 * REGS) s[r][i] = q[r][i] = (vd){0};
-    ptrdiff_t j = 0;
-    for (; j + 16 <= cols; j += 16) {
-        EACH(r, rows) fetch_ahead(x + r * pitch + j);
-        EACH(r, rows) EACH(i, 2 * REGS) {
-            const vd d = load_wide(x + r * pitch + j + i * WD);
-            s[r][i] = i % 2 ? plus_d(d, s[r][i]) : s[r][i] + d;
-            q[r][i] = add_exact_product(d, d, q[r][i]);
-        }
-    }
-    if (j < cols) {
-        EACH(r, rows) EACH(i, 2 * REGS) {
-            const int n = left_of(j + i * WD, cols);
-            if (n > 0) {
-                const vd d = load_part_wide(x + r * pitch + j + i * WD, n);
-                s[r][i] += d;
-                q[r][i] = add_exact_product(d, d, q[r][i]);
-            }
-        }
-    }
-    EACH(r, rows) EACH(i, REGS) {
-        sum[r][i] = s[r][i] + s[r][i + REGS];
-        square[r][i] = q[r][i] + q[r][i + REGS];
-    }
-}
-
-/* Σ x and Σ x² of a group's rows, chunk after chunk; what stands for unused rows is finite */
-ALWAYS void sum_rows(const float *x, int rows, ptrdiff_t cols, vd *sum, vd *square) {
-    vd s[GROUP][REGS], q[GROUP][REGS];
-    EACH(i, REGS) sum[i] = square[i] = (vd){0};
-    for (int r = rows; r < GROUP; ++r)
-        EACH(i, REGS) s[r][i] = q[r][i] = (vd){0};
-    for (ptrdiff_t j = 0; j < cols; j += CHUNK) {
-        const ptrdiff_t width = cols - j < CHUNK ? cols - j : CHUNK;
-        int r = 0;
-        for (; r + ABREAST <= rows; r += ABREAST)
-            sum_chunk(x + r * cols + j, cols, width, ABREAST, s + r, q + r);
-        for (; r < rows; ++r)
-            sum_chunk(x + r * cols + j, cols, width, 1, s + r, q + r);
-        vd part[REGS], part_square[REGS];
-        sum_lanes(s, 0, 0, part, 0);
-        sum_lanes(q, 0, 0, part_square, 0);
-        EACH(i, REGS) {
-            sum[i] += part[i];
-            square[i] += part_square[i];
-        }
-    }
-}
-
-#else
-
-/* A pivot for one row: the sum of SAMPLE of its elements, in eight lanes, eight neighbours at a time from end to end; of all where
- * there are no more. Returns how many. */
-#define SAMPLE 64
-ALWAYS double sample_row(const double *x, ptrdiff_t cols, vd *sum) {
-    vd s[REGS];
-    EACH(i, REGS) s[i] = (vd){0};
-    if (cols > SAMPLE) {
-        for (ptrdiff_t k = 0; k < 8; ++k)
-            EACH(i, REGS) s[i] += load_d(x + (cols - 8) * k / 7 + i * WD);
-    } else {
-        ptrdiff_t j = 0;
-        for (; j + 8 <= cols; j += 8)
-            EACH(i, REGS) s[i] += load_d(x + j + i * WD);
-        if (j < cols) EACH(i, REGS) s[i] += load_part_d(x + j + i * WD, left_of(j + i * WD, cols));
-    }
-    EACH(i, REGS) sum[i] = s[i];
-    return cols > SAMPLE ? SAMPLE : (double)cols;
-}
-
-#endif

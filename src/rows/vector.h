@@ -58,6 +58,15 @@ ALWAYS void stream_f(float *p, vf v) { store_f(p, v); }
 
 #endif
 
+/* The first n of the lanes; n = WF: all, by the plain instruction where the compiler knows it */
+ALWAYS vf load_n_f(const float *p, int n) { return n == WF ? load_f(p) : load_part_f(p, n); }
+ALWAYS void store_n_f(float *p, vf v, int n) {
+    if (n == WF)
+        store_f(p, v);
+    else
+        store_part_f(p, v, n);
+}
+
 /* 16 bytes past the caches; p aligned to 16 bytes */
 ALWAYS void stream_piece(void *p, const void *from) {
 #if defined(__SSE2__)

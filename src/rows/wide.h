@@ -11,10 +11,14 @@ typedef vh vh_at __attribute__((aligned(4), may_alias));
 ALWAYS vd load_d(const double *p) { return *(const vd_at *)p; }
 ALWAYS vh load_h(const float *p) { return *(const vh_at *)p; }
 ALWAYS void store_d(double *p, vd v) { *(vd_at *)p = v; }
+ALWAYS vm load_m(const int64_t *p) { return *(const vm_at *)p; }
 ALWAYS void store_m(int64_t *p, vm v) { *(vm_at *)p = v; }
 ALWAYS void store_h(float *p, vh v) { *(vh_at *)p = v; }
 ALWAYS vd splat_d(double s) { return s - (vd){0}; }
 ALWAYS vd magnitude(vd v) { return (vd)((vm)v & INT64_MAX); }
+
+/* a where the mask is set, b elsewhere */
+ALWAYS vd pick(vm mask, vd a, vd b) { return (vd)(((vm)a & mask) | ((vm)b & ~mask)); }
 
 /* v with its lanes from n on set to 0 */
 ALWAYS vd keep_part(vd v, int n) {
@@ -107,6 +111,15 @@ ALWAYS vd plus_d(vd a, vd b) { return a + b; }
 ALWAYS vd minus_d(vd a, vd b) { return a - b; }
 
 #endif
+
+/* The first n of the lanes; n = WD: all, by the plain instruction where the compiler knows it */
+ALWAYS vd load_n_d(const double *p, int n) { return n == WD ? load_d(p) : load_part_d(p, n); }
+ALWAYS void store_n_d(double *p, vd v, int n) {
+    if (n == WD)
+        store_d(p, v);
+    else
+        store_part_d(p, v, n);
+}
 
 ALWAYS vd load_wide(const float *p) { return widen(load_h(p)); }
 ALWAYS vd load_part_wide(const float *p, int n) { return widen(load_part_h(p, n)); }

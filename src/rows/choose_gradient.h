@@ -1,0 +1,62 @@
+/* choose_gradient.h: which way (gradient.h) a row's gradient goes, and the constants for it. The choice depends on the row alone. */
+
+/* Whether dy · weight is 0 in every column, because one of the two is: a padding row's gradient, a frozen weight. */
+ALWAYS int is_without_gradient(const real *dy, const real *weight, ptrdiff_t cols) {
+    for (ptrdiff_t j = 0; j < cols; j += 64) {
+        const ptrdiff_t end = cols - j < 64 ? cols : j + 64;
+        int any = 0;
+        for (ptrdiff_t k = j; k < end; ++k)
+            any |= dy[k] != 0 && (!weight || weight[k] != 0);
+        if (any) return 0;
+    }
+    return 1;
+}
+
+/* WD rows' constants from their means. exact: where a test fails, NaN included. */
+ALWAYS void set_constants(vd mean, vd rstd, vd lo, vd mean_h, vd mean_hd, int at, group_gradient *g) {
+    const vd size = magnitude(mean_h) + magnitude(mean_hd) * rstd;
+    const vd k2 = (rstd * rstd) * (rstd * mean_hd);
+    const vm in_range = (rstd >= 1 / RSTD_MAX) & (rstd <= RSTD_MAX) & (size >= SCALE_MIN) & (size * rstd <= SCALE_MAX);
+    store_m(g->exact + at, ~(in_range & round_constants(mean, rstd, lo, mean_h, k2, at, g)));
+}
+
+/* The exact way for the rows that are marked for it, but for those where h is 0 throughout: their constants are right as they are.
+ * Returns whether any is left. */
+NEVER int exact_gradients(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd,
+                          const double *mean_h, const double *mean_hd, int rows, ptrdiff_t cols, group_gradient *g) {
+    int any = 0;
+    for (int r = 0; r < rows; ++r) {
+        const int in_range = rstd[r] >= 1 / RSTD_MAX && rstd[r] <= RSTD_MAX;
+        if (!g->exact[r]) continue;
+        if (in_range && mean_h[r] == 0 && mean_hd[r] == 0 && is_without_gradient(dy + r * cols, weight, cols)) {
+            g->exact[r] = 0;
+        } else {
+            scale_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], rstd[r], &g->rows[r]);
+            any = 1;
+        }
+    }
+    return any;
+}
+
+/* The constants of `rows` rows (at most GROUP); returns whether any goes the exact way */
+ALWAYS int take_gradient(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
+                         ptrdiff_t cols, group_gradient *g) {
+    double m[GROUP] = {0}, s[GROUP] = {0}, mean_h[GROUP], mean_hd[GROUP];
+    int64_t wanted[GROUP], any_exact = 0;
+    gradient_means means;
+    for (int r = 0; r < rows; ++r) {
+        m[r] = mean[r];
+        s[r] = rstd[r];
+    }
+    if (first_gradient(x, dy, weight, m, s, rows, cols, &means, wanted))
+        center_gradients(x, dy, weight, m, rows, cols, wanted, &means);
+    EACH(i, REGS) set_constants(load_d(m + i * WD), load_d(s + i * WD), means.lo[i], means.mean_h[i], means.mean_hd[i], i * WD, g);
+    for (int r = 0; r < rows; ++r)
+        any_exact |= g->exact[r];
+    if (!any_exact) return 0;
+    EACH(i, REGS) {
+        store_d(mean_h + i * WD, means.mean_h[i]);
+        store_d(mean_hd + i * WD, means.mean_hd[i]);
+    }
+    return exact_gradients(x, dy, weight, m, s, mean_h, mean_hd, rows, cols, g);
+}
