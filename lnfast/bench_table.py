@@ -3,63 +3,82 @@
 from collections.abc import Iterator, Sequence
 from math import exp, log
 
-from lnfast.bench import Cell, Measurement
-from lnfast.peers import Peer
+from lnfast.bench import Measurement
+from lnfast.bench_cells import Cell
+from lnfast.peers import PEERS
 
 LEGEND = (
     "µs     one whole call, its output allocated: the median over the turns",
     "GB/s   x and y (forward), or x, dy and dx (backward), moved once",
-    "×copy  time of lnfast over that of NumPy copying the same bytes on one thread",
-    "ratio  time of the peer over that of lnfast: above 1, lnfast is faster (NumPy has one thread)",
+    "×copy  time of lnfast over that of the fastest of several copies of the same bytes",
+    "ratio  time of the peer over that of lnfast: above 1, lnfast is faster (NumPy and C have one",
+    "       thread; ONNX Runtime and OpenVINO fill the same output again and again)",
 )
+
+LIBRARIES = [peer.name for peer in PEERS.values() if peer.is_library]
+IN_MICROSECONDS = "PyTorch"  # the peer whose time stands in the table, beside its ratio
+WIDTH = 10  # of a column of ratios
 
 
 class Table:
-    """Columns for these peers; the rows are kept for the sums at the end."""
+    """Columns for the peers of these names; the rows are kept for the sums at the end."""
 
-    def __init__(self, peers: Sequence[Peer]) -> None:
-        self.peers = [peer.name for peer in peers if peer.is_layer_norm and peer.name != "lnfast"]
+    def __init__(self, names: Sequence[str]) -> None:
+        others = [peer.name for peer in PEERS.values() if peer.name != "lnfast"]
+        self.peers = [name for name in others if name in names]
         self.measurements: list[Measurement] = []
 
     def heading(self) -> str:
-        names = "".join(f"  {name:>18}" for name in self.peers)
-        columns = "".join(f"  {'µs':>10}{'ratio':>8}" for _ in self.peers)
-        return (
-            f"{'':28}{'lnfast':>10}{'':15}{names}".rstrip() + "\n"
-            f"{'shape':<11}{'dtype':<8}{'direction':<9}{'µs':>10}{'GB/s':>8}{'×copy':>7}{columns}"
-        )
+        """What the columns hold; a name of two words takes two lines."""
+        top, middle = f"{'':28}{'lnfast':>10}{'':15}", f"{'':53}"
+        bottom = f"{'shape':<11}{'dtype':<8}{'direction':<9}{'µs':>10}{'GB/s':>8}{'×copy':>7}"
+        if IN_MICROSECONDS in self.peers:
+            top, middle = f"{top}{IN_MICROSECONDS:>11}", f"{middle:64}"
+            bottom = f"{bottom}{'µs':>11}"
+        if self.peers:
+            top, middle, bottom = f"{top}    ratio", f"{middle}  ", f"{bottom}  "
+        for name in self.peers:
+            *first, last = name.replace(".", ". ").split()
+            middle, bottom = f"{middle}{''.join(first):>{WIDTH}}", f"{bottom}{last:>{WIDTH}}"
+        return "\n".join(line.rstrip() for line in (top, middle, bottom) if line.strip())
 
     def row(self, measurement: Measurement) -> str:
         """Also takes the measurement into the sums."""
         self.measurements.append(measurement)
         cell, timings = measurement.cell, measurement.timings
         seconds = timings["lnfast"].seconds or float("nan")
-        copy = timings["copy"].ratio if "copy" in timings else None
-        return (
+        copy = timings[measurement.copy].ratio if measurement.copy else None
+        text = (
             f"{cell.shape:<11}{cell.dtype:<8}{cell.direction:<9}{microseconds(seconds):>10}"
             f"{cell.bytes_moved / seconds / 1e9:8.1f}{number(1 / copy if copy else None):>7}"
-            + "".join(self._columns(measurement, name) for name in self.peers)
         )
+        if IN_MICROSECONDS in self.peers:
+            timing = timings.get(IN_MICROSECONDS)
+            text += f"{microseconds(timing.seconds) if timing else '–':>11}"
+        return f"{text}  {''.join(self._column(measurement, name) for name in self.peers)}".rstrip()
 
-    def _columns(self, measurement: Measurement, name: str) -> str:
+    @staticmethod
+    def _column(measurement: Measurement, name: str) -> str:
         timing = measurement.timings.get(name)
         if timing is None:
-            return f"  {'–':>10}{'–':>8}"
-        mark = "!" if timing.problem else ""
-        return f"  {microseconds(timing.seconds) + mark:>10}{number(timing.ratio):>8}"
+            return f"{'–':>{WIDTH}}"
+        text = "failed" if timing.ratio is None else number(timing.ratio)
+        return f"{text + ('!' if timing.problem else ''):>{WIDTH}}"
 
     def sums(self) -> Iterator[str]:
-        """Geometric mean and smallest ratio, by direction; then the call at 1×768, and problems."""
+        """Ratios by direction: mean, smallest, to the best library; the call at 1×768; problems."""
         directions = dict.fromkeys(measurement.cell.direction for measurement in self.measurements)
+        start = 64 if IN_MICROSECONDS in self.peers else 53
         for direction in directions if self.peers else ():
             means, smallest = "", ""
             for name in self.peers:
                 ratios = self._ratios(direction, name)
                 mean = exp(sum(map(log, ratios)) / len(ratios)) if ratios else None
-                means += f"{number(mean):>20}"
-                smallest += f"{number(min(ratios, default=None)):>20}"
-            yield f"{direction + ': geometric mean of the ratios':<53}{means}"
-            yield f"{direction + ': smallest ratio':<53}{smallest}"
+                means += f"{number(mean):>{WIDTH}}"
+                smallest += f"{number(min(ratios, default=None)):>{WIDTH}}"
+            yield f"{direction + ': geometric mean of the ratios':<{start}}  {means}"
+            yield f"{direction + ': smallest ratio':<{start}}  {smallest}"
+            yield from self._best_library(direction)
         for measurement in self.measurements:
             if measurement.cell == Cell(1, 768, "float32", "forward"):
                 yield "one whole call at 1×768, float32, forward: " + ", ".join(
@@ -68,6 +87,19 @@ class Table:
                     if name in measurement.timings
                 )
         yield from self.problems()
+
+    def _best_library(self, direction: str) -> Iterator[str]:
+        """Where lnfast is least ahead of whichever library is the fastest there."""
+        ratios = [
+            (timing.ratio, name, measurement.cell)
+            for measurement in self.measurements
+            for name, timing in measurement.timings.items()
+            if measurement.cell.direction == direction and name in LIBRARIES and timing.ratio
+        ]
+        if ratios:
+            least, name, cell = min(ratios, key=lambda ratio: ratio[0])
+            start = f"{direction}: smallest ratio to the best library"
+            yield f"{start}: {number(least)} ({name}, {cell.shape} {cell.dtype})"
 
     def problems(self) -> list[str]:
         """Results that were not what the definition says, a line each."""

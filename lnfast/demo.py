@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import lnfast
 from lnfast import bench, reference
+from lnfast.bench_cells import DIRECTIONS, EPS, Operands
 from lnfast.bench_table import microseconds
 from lnfast.machine import describe, look_around
 from lnfast.peers import PEERS, Peer
@@ -19,6 +20,7 @@ Array = NDArray[Any]
 
 RACE_SHAPE = (8, 128, 768)  # sentences, tokens, features
 RACE_SECONDS = 0.8  # for each direction
+RACERS = [PEERS[name] for name in ("lnfast", "numpy", "pytorch")]
 OFFSET = 10_000
 
 TOKEN_OR_SENTENCE = (
@@ -110,8 +112,8 @@ def race() -> Iterator[str]:
     rng = np.random.default_rng(0)
     x, dy = (rng.standard_normal(RACE_SHAPE, np.float32) for _ in range(2))
     weight, bias = (rng.standard_normal(RACE_SHAPE[-1], np.float32) for _ in range(2))
-    operands = bench.Operands(x, dy, weight, bias)
-    peers = [peer for peer in bench.installed() if peer.is_layer_norm]
+    operands = Operands(x, dy, weight, bias)
+    peers = bench.present(RACERS)
     threads = lnfast.get_num_threads()
     yield f"3. A transformer's layer: {' × '.join(map(str, RACE_SHAPE))}, float32"
     yield ""
@@ -126,7 +128,7 @@ def race() -> Iterator[str]:
     with ExitStack() as stack:
         for peer in peers:
             stack.enter_context(peer.on_threads(threads))
-        times = [timed(peers, direction, operands) for direction in bench.DIRECTIONS]
+        times = [timed(peers, direction, operands) for direction in DIRECTIONS]
         errors = largest_errors(peers, operands)
         for peer in peers:
             columns = "".join(
@@ -135,30 +137,28 @@ def race() -> Iterator[str]:
             yield f"   {peer.name:8}{columns} {''.join(map(digits, errors[peer.name]))}"
         yield ""
         yield f"   The same with {OFFSET:,} added to x:"
-        operands = bench.Operands(x + np.float32(OFFSET), dy, weight, bias)
+        operands = Operands(x + np.float32(OFFSET), dy, weight, bias)
         errors = largest_errors(peers, operands)
         for peer in peers:
             yield f"   {peer.name:49}{''.join(map(digits, errors[peer.name]))}"
     yield ""
     yield from UNITS_OF_ERRORS
-    for name, peer in PEERS.items():
+    for peer in RACERS:
         if reason := peer.missing():
-            yield f"   {peer.name} ({name}) would be here too, but {reason}."
+            yield f"   {peer.name} would be here too, but {reason}."
 
 
-def timed(
-    peers: Sequence[Peer], direction: str, operands: bench.Operands
-) -> dict[str, list[float]]:
+def timed(peers: Sequence[Peer], direction: str, operands: Operands) -> dict[str, list[float]]:
     calls = {peer.name: bench.prepare(peer, direction, operands) for peer in peers}
     return bench.take_turns({name: call for name, call in calls.items() if call}, RACE_SECONDS)
 
 
-def largest_errors(peers: Sequence[Peer], operands: bench.Operands) -> dict[str, list[float]]:
+def largest_errors(peers: Sequence[Peer], operands: Operands) -> dict[str, list[float]]:
     """Of y, dx, dweight and dbias, in the measure of the bounds that lnfast promises."""
     x, dy, weight, bias = (
         a.astype(np.float64) for a in (operands.x, operands.dy, operands.weight, operands.bias)
     )
-    y, cache = reference.layer_norm_forward(x, x.shape[-1], weight, bias, bench.EPS)
+    y, cache = reference.layer_norm_forward(x, x.shape[-1], weight, bias, EPS)
     exact = (y, *reference.layer_norm_backward(dy, cache))
     m = np.maximum(1, np.abs((x - cache.mean) * cache.rstd))
     h = np.abs(dy * weight)
@@ -174,7 +174,7 @@ def largest_errors(peers: Sequence[Peer], operands: bench.Operands) -> dict[str,
     errors = {}
     for peer in peers:
         results: list[Array] = []
-        for direction in bench.DIRECTIONS:
+        for direction in DIRECTIONS:
             call = bench.prepare(peer, direction, operands)
             results += peer.arrays(call()) if call else []
         errors[peer.name] = [

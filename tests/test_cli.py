@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import lnfast
-from lnfast import bench, cli
-from lnfast.peers import PEERS
+from lnfast import bench, bench_command, bench_progress, cli
+from lnfast.peers import COPIES, PEERS, c_loops, peer
 
 COMMAND = str(Path(sys.executable).with_name("lnfast"))
 TINY = ["bench", "--shape", "3x8", "--seconds", "0.05"]
@@ -29,6 +29,10 @@ def run(*arguments, **environment):
         timeout=60,
         env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
     )
+
+
+def names_of(peers):
+    return {peer.name for peer in bench.present(peers, lnfast.get_num_threads())}
 
 
 def done(*arguments, **environment):
@@ -87,6 +91,7 @@ def test_bench(tmp_path):
     for direction in ("forward", "backward"):
         assert re.search(rf"^3×8 +float32 {direction} +[0-9]", text, re.MULTILINE)
         assert f"{direction}: geometric mean" in text and f"{direction}: smallest" in text
+        assert (f"{direction}: smallest ratio to the best library: " in text) == TORCH
 
     report = json.loads((tmp_path / "bench.json").read_text())
     assert report["machine"]["isa"] == config["isa"]
@@ -96,8 +101,13 @@ def test_bench(tmp_path):
         assert measured["cell"] == cell
         assert measured["turns"] >= bench.MIN_TURNS
         timings = measured["timings"]
-        assert set(timings) == {"lnfast", "copy", "NumPy"} | ({"PyTorch"} if TORCH else set())
+        expected = names_of([peer for peer in PEERS.values() if peer.by_default])
+        if direction == "backward":
+            expected -= {"ONNX Runtime", "OpenVINO"}
+        assert set(timings) == expected | names_of(COPIES)
         assert timings["lnfast"]["ratio"] == 1
+        copies = names_of(COPIES)
+        assert measured["copy"] == min(copies, key=lambda name: timings[name]["seconds"])
         for timing in timings.values():
             assert 1e-8 < timing["seconds"] < 1 and timing["ratio"] > 0
             assert timing["problem"] is None
@@ -129,7 +139,7 @@ def test_bench_calls_of_one_row_are_named():
         (["bench", "--shape", "2x3x4"], "'2x3x4' is no shape"),
         (["bench", "--shape", "-1x4"], "--shape"),
         (["bench", "--dtype", "float16"], "'float16'"),
-        (["bench", "--peers", "numpy,matlab"], "'matlab' is none of lnfast, copy, numpy"),
+        (["bench", "--peers", "numpy,matlab"], "'matlab' is none of lnfast, copy, pytorch"),
         (["bench", "--peers", ""], "'' is none of"),
         (["bench", "--threads", "0"], "'0' is no number of threads"),
         (["bench", "--threads", "two"], "'two' is no number of threads"),
@@ -137,6 +147,10 @@ def test_bench_calls_of_one_row_are_named():
         (["bench", "--seconds", "0"], "'0' is no time"),
         (["bench", "--forward", "--backward"], "not allowed with"),
         (["bench", "--json", "no/such/folder/file"], "no/such/folder/file"),
+        (["bench", "--plot", "no/such/folder/file"], "argument --plot"),
+        (["bench", "--from", "no/such/file"], "argument --from"),
+        (["bench", "--from", __file__], "argument --from: no report"),
+        (["bench", "--from", __file__, "--quick"], "--from measures nothing"),
     ],
 )
 def test_wrong_arguments(arguments, message, tmp_path, monkeypatch):
@@ -230,13 +244,63 @@ def test_measuring_puts_the_thread_cap_back():
     assert lnfast.get_num_threads() == threads
 
 
-@pytest.mark.parametrize("direction", bench.DIRECTIONS)
-@pytest.mark.parametrize("dtype", bench.GRID)
-@pytest.mark.parametrize("shape", [(1, 1), (1, 5), (700, 600), (3, 400_000)])
-def test_peers_agree_with_the_definition(shape, dtype, direction):
-    """Also where only some of the rows are compared, and dweight is summed in parts."""
-    cell = bench.Cell(*shape, dtype, direction)
-    operands = bench.make_operands(cell)
-    expected = bench.Expected(cell, operands)
-    for peer in (PEERS["lnfast"], PEERS["numpy"]):
-        assert expected.compare(peer, bench.prepare(peer, direction, operands)()) is None
+def test_with_numpy_alone(monkeypatch, capsys):
+    """Whatever else is installed here: what is missing is named, and NumPy's copy is the floor."""
+    monkeypatch.setattr(
+        peer, "find_spec", lambda name: name if name in ("lnfast", "numpy") else None
+    )
+    monkeypatch.setattr(c_loops.shutil, "which", lambda name: None)
+    monkeypatch.delenv("CC", raising=False)
+    assert cli.main(TINY) == 0
+    text = capsys.readouterr().out
+    for name in ("PyTorch", "ONNX Runtime", "OpenVINO", "JAX", "Numba"):
+        assert f"without {name}: " in text
+    assert "without C: the compiler cc is not installed\n" in text
+    assert re.search(r"^3×8 +float32 forward +([0-9.]+ +){3}[0-9.]+$", text, re.MULTILINE)
+    assert "best library" not in text
+
+
+def test_a_copy_that_copies_wrongly_is_reported(monkeypatch, capsys):
+    monkeypatch.setattr(COPIES[0], "forward", lambda x, *others: lambda: x + 1)
+    assert cli.main([*TINY, "--peers", "lnfast", "--forward"]) == 1
+    assert "WRONG: copy (NumPy), 3×8 float32 forward: y is off by" in capsys.readouterr().out
+
+
+def test_table_and_plot_from_a_report(tmp_path):
+    pytest.importorskip("matplotlib")
+    report, first, again = (str(tmp_path / name) for name in ("r.json", "1.png", "2.png"))
+    table = done(*TINY, "--peers", "numpy", "--json", report, "--plot", first)
+    assert done("bench", "--from", report, "--plot", again) == table
+    for file in (first, again):
+        assert Path(file).read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_without_matplotlib(monkeypatch, capsys):
+    """An error before anything is measured."""
+    monkeypatch.setattr(bench_command, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*TINY, "--plot", "picture.png"])
+    outputs = capsys.readouterr()
+    assert "argument --plot: matplotlib is not installed" in outputs.err and not outputs.out
+
+
+@pytest.mark.parametrize("tqdm", [True, False])
+def test_progress(tqdm, monkeypatch, capsys):
+    """A bar or a counter, and only where stderr is a terminal."""
+    if tqdm:
+        pytest.importorskip("tqdm")
+    else:
+        monkeypatch.setattr(bench_progress, "find_spec", lambda name: None)
+    assert cli.main([*TINY, "--peers", "lnfast"]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert cli.main([*TINY, "--peers", "lnfast"]) == 0
+    shown = capsys.readouterr().err
+    assert "3×8 float32 backward" in shown and ("1/2  " in shown) == (not tqdm)
+
+
+def test_peers_by_name():
+    parse = bench_command.parse_peers
+    assert parse("all") == list(PEERS.values())
+    assert [peer.name for peer in parse("C, ONNXRuntime")] == ["lnfast", "ONNX Runtime", "C"]
+    assert parse("copy") == [PEERS["lnfast"]]

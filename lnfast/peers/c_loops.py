@@ -1,0 +1,148 @@
+"""C: plain loops for layer norm on one thread, and copies on all, compiled when first needed."""
+
+import ctypes
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from lnfast.peers.numpy_formula import statistics
+from lnfast.peers.peer import PARALLEL_ELEMENTS, Array, Call, Peer
+
+FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
+REALS = {"float32": "float", "float64": "double"}
+
+POINTER, SIZE = ctypes.c_void_p, ctypes.c_ssize_t
+ARGUMENTS = {
+    "forward": (*[POINTER] * 3, SIZE, SIZE, ctypes.c_double, POINTER),
+    "backward": (*[POINTER] * 5, SIZE, SIZE, *[POINTER] * 3),
+    "copy": (POINTER, SIZE, ctypes.c_int, POINTER),
+    "copy_streaming": (POINTER, SIZE, ctypes.c_int, POINTER),
+    "add": (POINTER, POINTER, SIZE, ctypes.c_int, POINTER),
+    "add_streaming": (POINTER, POINTER, SIZE, ctypes.c_int, POINTER),
+}
+
+
+class Compiled(Peer):
+    """What is compiled from loops.c."""
+
+    module, package = "ctypes", "cc"
+
+    def missing(self, num_threads: int | None = None) -> str | None:
+        name = compiler()[0]
+        if shutil.which(name) is None:
+            return f"the compiler {name} is not installed"
+        return problem_with(name)
+
+    def version(self) -> str:
+        answer = subprocess.run([*compiler(), "--version"], capture_output=True, text=True)
+        number = re.search(r"\d+\.\d+(\.\d+)?", answer.stdout)
+        return f"{compiler()[0]} {number[0] if number else ''}".rstrip()
+
+
+class CLoops(Compiled):
+    """Row by row, element by element, on one thread."""
+
+    name = "C"
+
+    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call:
+        function = library(x.dtype.name).forward
+        cols = x.shape[-1]
+        arguments = (*map(address, (x, weight, bias)), x.size // cols, cols, eps)
+
+        def call() -> Array:
+            y = np.empty_like(x)
+            function(*arguments, y.ctypes.data)
+            return y
+
+        return call
+
+    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
+        function = library(x.dtype.name).backward
+        cols = x.shape[-1]
+        arrays = (dy, x, weight, *statistics(x, eps))
+        arguments = (*map(address, arrays), x.size // cols, cols)
+
+        def call() -> tuple[Array, Array, Array]:
+            dx = np.empty_like(x)
+            dweight, dbias = np.zeros_like(weight), np.zeros_like(weight)
+            function(*arguments, *(a.ctypes.data for a in (dx, dweight, dbias)))
+            return dx, dweight, dbias
+
+        return call
+
+
+class CCopy(Compiled):
+    """x copied, or x and dy read and their sum written, on all threads."""
+
+    name = "copy (C)"
+    is_layer_norm = False
+    functions = ("copy", "add")
+
+    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call:
+        return self._call(self.functions[0], x)
+
+    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
+        return self._call(self.functions[1], x, dy)
+
+    def _call(self, name: str, *inputs: Array) -> Call:
+        function = getattr(library(inputs[0].dtype.name), name)
+        size = inputs[0].size
+        num_threads = self.num_threads if size >= PARALLEL_ELEMENTS else 1
+        arguments = (*map(address, inputs), size, num_threads)
+        return partial(write_new, inputs[0], function, arguments)
+
+
+class CStreamingCopy(CCopy):
+    """The same with stores past the caches."""
+
+    name = "copy (C, streaming)"
+    functions = ("copy_streaming", "add_streaming")
+
+
+def write_new(like: Array, function: Any, arguments: tuple[Any, ...]) -> Array:
+    array = np.empty_like(like)
+    function(*arguments, array.ctypes.data)
+    return array
+
+
+def address(array: Array) -> ctypes.c_void_p:
+    """For C; the array lives as long as its address."""
+    return array.ctypes.data_as(ctypes.c_void_p)
+
+
+def compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC", "")) or ["cc"]
+
+
+@cache
+def problem_with(name: str) -> str | None:
+    """Why this compiler cannot make the loops, or None."""
+    try:
+        for dtype in REALS:
+            library(dtype)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{name} cannot compile its loops ({error})"
+    return None
+
+
+@cache
+def library(dtype: str) -> Any:
+    """loops.c compiled for a dtype and loaded."""
+    source = Path(__file__).with_name("loops.c")
+    with TemporaryDirectory() as folder:
+        target = Path(folder, f"loops_{dtype}.so")
+        command = [*compiler(), *FLAGS, f"-DREAL={REALS[dtype]}", str(source), "-o", str(target)]
+        subprocess.run([*command, "-lm"], check=True, capture_output=True)
+        loaded = ctypes.CDLL(str(target))  # and stays when the folder goes
+    for function, arguments in ARGUMENTS.items():
+        getattr(loaded, function).argtypes = arguments
+        getattr(loaded, function).restype = None
+    return loaded

@@ -1,0 +1,55 @@
+"""NumPy: the formula as one writes it, and a copy."""
+
+from functools import partial
+
+import numpy as np
+
+from lnfast.peers.peer import Array, Call, Peer
+
+
+class NumPyFormula(Peer):
+    """The equations as one writes them in NumPy, in x's own dtype, on one thread."""
+
+    name, module, package = "NumPy", "numpy", "numpy"
+
+    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call:
+        def call() -> Array:
+            mean, rstd = statistics(x, eps)
+            y: Array = (x - mean) * rstd * weight + bias
+            return y
+
+        return call
+
+    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
+        mean, rstd = statistics(x, eps)
+        lead = tuple(range(x.ndim - 1))
+
+        def call() -> tuple[Array, Array, Array]:
+            # dx = rstd * (h - mean(h) - xhat * mean(h * xhat)),   h = dy * weight
+            xhat = (x - mean) * rstd
+            h = dy * weight
+            mean_h = h.mean(axis=-1, keepdims=True)
+            mean_h_xhat = (h * xhat).mean(axis=-1, keepdims=True)
+            dx = rstd * (h - mean_h - xhat * mean_h_xhat)
+            return dx, (dy * xhat).sum(axis=lead), dy.sum(axis=lead)
+
+        return call
+
+
+class NumPyCopy(Peer):
+    """x copied, or x and dy read and their sum written, on one thread."""
+
+    name, module, package = "copy (NumPy)", "numpy", "numpy"
+    is_layer_norm = False
+
+    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call:
+        return x.copy
+
+    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
+        return partial(np.add, x, dy)
+
+
+def statistics(x: Array, eps: float) -> tuple[Array, Array]:
+    """mean and rstd of each row, in x's dtype, with the rows' axis kept."""
+    mean = x.mean(axis=-1, keepdims=True)
+    return mean, 1 / np.sqrt(x.var(axis=-1, keepdims=True) + x.dtype.type(eps))

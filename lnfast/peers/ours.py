@@ -1,0 +1,35 @@
+"""lnfast itself, behind the signature of its peers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import lnfast
+from lnfast.peers.peer import Array, Call, Peer
+
+
+class LnFast(Peer):
+    """lnfast as a program calls it; backward with the cache of a forward pass."""
+
+    name, module, package = "lnfast", "lnfast", "lnfast"
+
+    def version(self) -> str:
+        return lnfast.__version__
+
+    @contextmanager
+    def on_threads(self, num_threads: int) -> Iterator[None]:
+        before = lnfast.get_num_threads()
+        lnfast.set_num_threads(None)
+        cap = before if before < lnfast.get_num_threads() else None
+        lnfast.set_num_threads(num_threads)
+        try:
+            yield
+        finally:
+            lnfast.set_num_threads(cap)
+
+    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call:
+        return partial(lnfast.layer_norm, x, weight.shape, weight, bias, eps)
+
+    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
+        _, cache = lnfast.layer_norm_forward(x, weight.shape, weight, None, eps)
+        return partial(lnfast.layer_norm_backward, dy, cache)
