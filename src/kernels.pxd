@@ -100,10 +100,10 @@ cdef enum:
 # Columns that one thread folds at least: whole cache lines of float32.
 cdef enum:
     FOLD_COLUMNS = 64
-# Bytes that a call reads and writes from which its output is written past the caches: what a last-level cache holds. Beyond it
+# Bytes that a call reads and writes from which it reads ahead and writes past the caches: what a last-level cache holds. Beyond it
 # streaming takes 0.6 to 0.8 of the time, within it up to twice.
 cdef enum:
-    STREAM_BYTES = 33554432
+    FAR_BYTES = 33554432
 
 
 cdef inline int available_threads() noexcept nogil:
@@ -146,7 +146,7 @@ cdef inline void run_forward(const ln_rows *kernels, const void *x, const void *
                              double *rstd) noexcept nogil:
     """y, mean and rstd of all rows; mean and rstd may be NULL."""
     cdef Py_ssize_t task, tasks, each
-    cdef int stream = y != x and 2 * rows * cols * itemsize >= STREAM_BYTES
+    cdef int far = 2 * rows * cols * itemsize >= FAR_BYTES
     cdef int threads = plan_threads(rows * cols, asked)
     if rows == 0:
         return
@@ -158,14 +158,14 @@ cdef inline void run_forward(const ln_rows *kernels, const void *x, const void *
                 rstd[task] = NAN
         return
     if threads == 1:
-        kernels.forward(x, weight, bias, 0, rows, cols, eps, stream, y, mean, rstd)
+        kernels.forward(x, weight, bias, 0, rows, cols, eps, far, y, mean, rstd)
         return
     tasks = min(rows, max(<Py_ssize_t>threads, rows * cols // ELEMENTS_PER_TASK))
     each = (rows + tasks - 1) // tasks
     tasks = (rows + each - 1) // each
     threads = <int>min(<Py_ssize_t>threads, tasks)
     for task in prange(tasks, schedule="dynamic", num_threads=threads):
-        kernels.forward(x, weight, bias, task * each, min(rows, (task + 1) * each), cols, eps, stream, y, mean, rstd)
+        kernels.forward(x, weight, bias, task * each, min(rows, (task + 1) * each), cols, eps, far, y, mean, rstd)
 
 
 cdef inline int run_backward(const ln_rows *kernels, const void *x, const void *dy, const void *weight, const double *mean,
@@ -174,7 +174,7 @@ cdef inline int run_backward(const ln_rows *kernels, const void *x, const void *
     """dx, dweight and dbias, each of which may be NULL; -1 where the blocks' sums find no memory, and nothing was written."""
     cdef Py_ssize_t block, blocks, each, part
     cdef Py_ssize_t plane = kernels.planes * cols
-    cdef int stream = dx != x and dx != dy and 3 * rows * cols * itemsize >= STREAM_BYTES
+    cdef int far = 3 * rows * cols * itemsize >= FAR_BYTES
     cdef int threads = plan_threads(rows * cols, asked)
     cdef int wanted = dweight != NULL or dbias != NULL
     cdef double *sums = NULL
@@ -192,14 +192,14 @@ cdef inline int run_backward(const ln_rows *kernels, const void *x, const void *
             return -1
     if threads == 1 or blocks == 1:
         for block in range(blocks):
-            kernels.backward(x, dy, weight, mean, rstd, block * each, min(rows, (block + 1) * each), cols, stream, dx,
+            kernels.backward(x, dy, weight, mean, rstd, block * each, min(rows, (block + 1) * each), cols, far, dx,
                              sums + block * plane if wanted else NULL)
     else:
         threads = <int>min(<Py_ssize_t>threads, blocks)
         part = threads * (TURNS if rows * cols >= ELEMENTS_FOR_TURNS else 1)
         part = max(<Py_ssize_t>1, (blocks + part - 1) // part)
         for block in prange(blocks, schedule="dynamic", chunksize=part, num_threads=threads):
-            kernels.backward(x, dy, weight, mean, rstd, block * each, min(rows, (block + 1) * each), cols, stream, dx,
+            kernels.backward(x, dy, weight, mean, rstd, block * each, min(rows, (block + 1) * each), cols, far, dx,
                              sums + block * plane if wanted else NULL)
     if wanted:
         if blocks * plane < 2 * ELEMENTS_PER_THREAD:

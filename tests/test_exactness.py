@@ -186,6 +186,27 @@ def test_gradients_of_every_size(dtype, power):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("of_x", [-0.8, -0.5, -0.2, 0.2, 0.5, 0.9])
+def test_products_of_every_size(dtype, of_x):
+    """h · (x − mean) leaves the range on the way, though neither factor does, nor dx."""
+    limit = float(np.finfo(dtype).max)
+    for of_dy in (-0.9, -0.7, -0.5, -0.2, 0.2, 0.5):
+        for cols in (9, 65):
+            x, weight, bias, dy = draw("normal", 9, cols, dtype)
+            judge(
+                (x * limit**of_x).astype(dtype), weight, bias, (dy * limit**of_dy).astype(dtype), 0
+            )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_frozen_weight(name, dtype):
+    """Weights of 0: no row has a gradient, but dweight is there all the same."""
+    x, weight, bias, dy = draw(name, 37, 65, dtype)
+    judge(x, np.zeros_like(weight), bias, dy, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_weight_and_gradient_of_opposite_sizes(dtype):
     """h = dy · weight is of ordinary size, though no common scale brings both factors in range."""
     x, weight, bias, dy = draw("normal", 37, 64, dtype)

@@ -24,7 +24,7 @@
 
 #include SUMS_OF_REAL
 
-#include "pair.h"
+#include "strip.h"
 
 #include "backward.h"
 

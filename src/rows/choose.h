@@ -2,7 +2,8 @@
 
 /* The centred way for the rows that want it, about a pivot, once more about the mean that gives where the pivot was too far off; the
  * exact way for what it cannot do. */
-NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, double *pivot, int64_t *wanted, row_stats *stats) {
+NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, int far, double *pivot, int64_t *wanted,
+                       row_stats *stats) {
     centred_sums sums;
     row_stats found[GROUP];
     int64_t again = 1;
@@ -10,7 +11,7 @@ NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, doub
         again = 0;
         for (int r = 0; r < GROUP; ++r) {
             if (r < rows && wanted[r])
-                center_row(x + r * cols, cols, pivot[r], r, &sums);
+                center_row(x + r * cols, cols, pivot[r], r, far, &sums);
             else
                 EACH(i, REGS) sums.sum[r][i] = sums.sum_error[r][i] = sums.square[r][i] = sums.square_error[r][i] = (vd){0};
         }
@@ -28,8 +29,8 @@ NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, doub
 }
 
 /* mean and rstd of `rows` rows (at most GROUP) of cols elements each */
-ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps, row_stats *stats) {
+ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps, int far, row_stats *stats) {
     double pivot[GROUP];
     int64_t wanted[GROUP];
-    if (first_statistics(x, rows, cols, eps, pivot, wanted, stats)) center_rows(x, rows, cols, eps, pivot, wanted, stats);
+    if (first_statistics(x, rows, cols, eps, far, pivot, wanted, stats)) center_rows(x, rows, cols, eps, far, pivot, wanted, stats);
 }

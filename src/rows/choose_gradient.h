@@ -16,8 +16,10 @@ ALWAYS int is_without_gradient(const real *dy, const real *weight, ptrdiff_t col
 ALWAYS void set_constants(vd mean, vd rstd, vd lo, vd mean_h, vd mean_hd, int at, group_gradient *g) {
     const vd size = magnitude(mean_h) + magnitude(mean_hd) * rstd;
     const vd k2 = (rstd * rstd) * (rstd * mean_hd);
-    const vm in_range = (rstd >= 1 / RSTD_MAX) & (rstd <= RSTD_MAX) & (size >= SCALE_MIN) & (size * rstd <= SCALE_MAX);
-    store_m(g->exact + at, ~(in_range & round_constants(mean, rstd, lo, mean_h, k2, at, g)));
+    const vm sized = round_constants(mean, rstd, lo, mean_h, k2, size, at, g) & (size >= SCALE_MIN) & (size * rstd <= SCALE_MAX);
+    const vm fit = load_m(g->fit + at) & (rstd >= 1 / RSTD_MAX) & (rstd <= RSTD_MAX);
+    store_m(g->fit + at, fit);
+    store_m(g->exact + at, ~(fit & sized));
 }
 
 /* The exact way for the rows that are marked for it, but for those where h is 0 throughout: their constants are right as they are.
@@ -26,9 +28,8 @@ NEVER int exact_gradients(const real *x, const real *dy, const real *weight, con
                           const double *mean_h, const double *mean_hd, int rows, ptrdiff_t cols, group_gradient *g) {
     int any = 0;
     for (int r = 0; r < rows; ++r) {
-        const int in_range = rstd[r] >= 1 / RSTD_MAX && rstd[r] <= RSTD_MAX;
         if (!g->exact[r]) continue;
-        if (in_range && mean_h[r] == 0 && mean_hd[r] == 0 && is_without_gradient(dy + r * cols, weight, cols)) {
+        if (g->fit[r] && mean_h[r] == 0 && mean_hd[r] == 0 && is_without_gradient(dy + r * cols, weight, cols)) {
             g->exact[r] = 0;
         } else {
             scale_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], rstd[r], &g->rows[r]);
@@ -40,16 +41,15 @@ NEVER int exact_gradients(const real *x, const real *dy, const real *weight, con
 
 /* The constants of `rows` rows (at most GROUP); returns whether any goes the exact way */
 ALWAYS int take_gradient(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
-                         ptrdiff_t cols, group_gradient *g) {
+                         ptrdiff_t cols, int far, group_gradient *g) {
     double m[GROUP] = {0}, s[GROUP] = {0}, mean_h[GROUP], mean_hd[GROUP];
-    int64_t wanted[GROUP], any_exact = 0;
+    int64_t any_exact = 0;
     gradient_means means;
     for (int r = 0; r < rows; ++r) {
         m[r] = mean[r];
         s[r] = rstd[r];
     }
-    if (first_gradient(x, dy, weight, m, s, rows, cols, &means, wanted))
-        center_gradients(x, dy, weight, m, rows, cols, wanted, &means);
+    take_means(x, dy, weight, m, rows, cols, far, &means);
     EACH(i, REGS) set_constants(load_d(m + i * WD), load_d(s + i * WD), means.lo[i], means.mean_h[i], means.mean_hd[i], i * WD, g);
     for (int r = 0; r < rows; ++r)
         any_exact |= g->exact[r];

@@ -44,12 +44,12 @@ ALWAYS int group_rows(ptrdiff_t cols) {
 }
 
 NEVER void forward_body(const real *x, const real *weight, const real *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,
-                        double eps, int streams, real *y, double *mean, double *rstd) {
-    const int group = group_rows(cols);
+                        double eps, int far, real *y, double *mean, double *rstd) {
+    const int group = group_rows(cols), streams = far && y != x;
     for (ptrdiff_t row = first; row < last; row += group) {
         const int rows = (int)(last - row < group ? last - row : group);
         row_stats stats[GROUP];
-        take_statistics(x + row * cols, rows, cols, eps, stats);
+        take_statistics(x + row * cols, rows, cols, eps, far, stats);
         for (int r = 0; r < rows; ++r) {
             row_stats *s = &stats[r];
             const real *from = x + (row + r) * cols;
@@ -70,8 +70,8 @@ NEVER void forward_body(const real *x, const real *weight, const real *bias, ptr
 }
 
 static void forward_rows(const void *x, const void *weight, const void *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,
-                         double eps, int streams, void *y, double *mean, double *rstd) {
+                         double eps, int far, void *y, double *mean, double *rstd) {
     const fp_mode mode = fp_enter();
-    forward_body(x, weight, bias, first, last, cols, eps, streams, y, mean, rstd);
+    forward_body(x, weight, bias, first, last, cols, eps, far, y, mean, rstd);
     fp_leave(mode);
 }

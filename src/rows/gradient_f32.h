@@ -1,33 +1,131 @@
-/* gradient_f32.h: the raw way of float32 (statistics_f32.h) for the gradient's sums, and its constants as float32. */
+/* gradient_f32.h: float32's gradient sums: float32 products and first additions, as many roundings as the bounds leave, then float64. */
 
-/* mean(h) and mean(h · (x − mean)) from Σ h and Σ h · x; returns whether any row's mean is too far off for that. */
-ALWAYS int first_gradient(const float *x, const float *dy, const float *weight, const double *mean, const double *rstd, int rows,
-                          ptrdiff_t cols, gradient_means *means, int64_t *wanted) {
-    const vd share = splat_d(1 / (double)cols);
-    int64_t any = 0;
-    sum_rows(x, dy, weight, rows, cols, means->mean_h, means->mean_hd);
-    EACH(i, REGS) {
-        const vd mean_i = load_d(mean + i * WD);
-        means->lo[i] = (vd){0};
-        means->mean_h[i] *= share;
-        means->mean_hd[i] = means->mean_hd[i] * share - mean_i * means->mean_h[i];
-        store_m(wanted + i * WD, ~(magnitude(mean_i) * load_d(rstd + i * WD) <= 0x1p17));
-    }
-    for (int r = 0; r < rows; ++r)
-        any |= wanted[r];
-    return any != 0;
+/* Columns whose products are added before they are widened: two of h · (x − hi), four of h */
+#define STEP 64
+
+/* Rows whose sums run side by side, and share the weights they load: no more than there are registers for. */
+#if LN_BYTES == 64 /* 32 registers */
+#define SUMMED 2
+#else
+#define SUMMED 1
+#endif
+
+/* A step of one row: Σ h by column mod 16, Σ h · (x − hi) by column mod 32 */
+typedef struct {
+    float h[STEP / 4], hd[STEP / 2];
+} step_sums;
+
+/* The WF elements at p, of which `left` are there: 0 for the others */
+ALWAYS vf load_left(const float *p, ptrdiff_t left) {
+    return left >= WF ? load_f(p) : left <= 0 ? (vf){0} : load_part_f(p, (int)left);
 }
 
-/* WD rows' constants rounded to float32; a mask of the rows for which that loses nothing that counts */
-ALWAYS vm round_constants(vd mean, vd rstd, vd lo, vd mean_h, vd k2, int at, group_gradient *g) {
-    const vh short_rstd = narrow(rstd), hi = narrow(mean);
-    const vd rest = (mean - widen(hi)) + lo;
-    const vh short_lo = narrow(rest);
-    store_h(g->hi + at, hi);
-    store_h(g->lo + at, short_lo);
+/* h = dy · weight and h · (x − hi) of the step at j, added up: (0 + 1) + (2 + 3) and 0 + 1, 2 + 3, of sixteen columns each */
+ALWAYS void add_products(const float *x, const float *dy, const float *weight, ptrdiff_t pitch, ptrdiff_t left, const int rows,
+                         const vf *hi, step_sums *out) {
+    EACH(i, 16 / WF) {
+        vf h[SUMMED][4], hd[SUMMED][4];
+        EACH(k, 4) {
+            const ptrdiff_t at = 16 * k + i * WF;
+            const vf w = weight ? load_left(weight + at, left - at) : splat_f(1);
+            EACH(r, rows) {
+                const vf dy_r = load_left(dy + r * pitch + at, left - at), x_r = load_left(x + r * pitch + at, left - at);
+                h[r][k] = weight ? dy_r * w : dy_r;
+                hd[r][k] = h[r][k] * (x_r - hi[r]);
+            }
+        }
+        EACH(r, rows) {
+            store_f(out[r].h + i * WF, (h[r][0] + h[r][1]) + (h[r][2] + h[r][3]));
+            EACH(k, 2) store_f(out[r].hd + 16 * k + i * WF, hd[r][2 * k] + hd[r][2 * k + 1]);
+        }
+    }
+}
+
+/* A step's sums into the row's: sixteen lanes of float64 */
+ALWAYS void add_step(const step_sums *step, const int rows, vd (*h_sum)[2 * REGS], vd (*hd_sum)[2 * REGS]) {
+    EACH(r, rows) EACH(i, 2 * REGS) {
+        const float *hd = step[r].hd + i * WD;
+        h_sum[r][i] = plus_d(load_wide(step[r].h + i * WD), h_sum[r][i]);
+        hd_sum[r][i] = plus_d(plus_d(load_wide(hd), load_wide(hd + 16)), hd_sum[r][i]);
+    }
+}
+
+/* Σ h and Σ h · (x − hi) of `rows` rows: lane i + lane i + 8 of sixteen lanes. A step's sums are widened, from memory, under the
+ * next step's products: from registers, or at once, it took a quarter longer. */
+ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, ptrdiff_t cols, const int rows, const float *mean,
+                         int far, vd (*h_sum)[REGS], vd (*hd_sum)[REGS]) {
+    step_sums room[2][SUMMED];
+    vd s[SUMMED][2 * REGS], q[SUMMED][2 * REGS];
+    vf hi[SUMMED];
+    int at = 0;
+    EACH(r, rows) {
+        hi[r] = splat_f(mean[r]);
+        EACH(i, 2 * REGS) s[r][i] = q[r][i] = (vd){0};
+    }
+    if (cols >= STEP)
+        add_products(x, dy, weight, cols, STEP, rows, hi, room[at]);
+    else
+        add_products(x, dy, weight, cols, cols, rows, hi, room[at]);
+    for (ptrdiff_t j = STEP; j < cols; j += STEP, at ^= 1) {
+        const float *w = weight ? weight + j : 0;
+        if (far) {
+            EACH(r, rows) EACH(k, STEP / 16) {
+                fetch_ahead(x + r * cols + j + 16 * k);
+                fetch_ahead(dy + r * cols + j + 16 * k);
+            }
+        }
+        if (j + STEP <= cols)
+            add_products(x + j, dy + j, w, cols, STEP, rows, hi, room[at ^ 1]);
+        else
+            add_products(x + j, dy + j, w, cols, cols - j, rows, hi, room[at ^ 1]);
+        add_step(room[at], rows, s, q);
+    }
+    add_step(room[at], rows, s, q);
+    EACH(r, rows) EACH(i, REGS) {
+        h_sum[r][i] = s[r][i] + s[r][i + REGS];
+        hd_sum[r][i] = q[r][i] + q[r][i + REGS];
+    }
+}
+
+/* mean(h) and mean(h · (x − mean)) = mean(h · (x − hi)) − lo · mean(h), for `rows` rows */
+ALWAYS void take_means(const float *x, const float *dy, const float *weight, const double *mean, int rows, ptrdiff_t cols, int far,
+                       gradient_means *means) {
+    const vd share = splat_d(1 / (double)cols);
+    vd h[GROUP][REGS], hd[GROUP][REGS];
+    float hi[GROUP];
+    EACH(i, REGS) store_h(hi + i * WD, narrow(load_d(mean + i * WD)));
+    for (int r = 0, some; r < GROUP; r += some) {
+        const ptrdiff_t at = r * cols;
+        some = rows - r >= SUMMED ? SUMMED : 1;
+        if (r >= rows)
+            EACH(i, REGS) h[r][i] = hd[r][i] = (vd){0};
+        else if (some == SUMMED && weight)
+            sum_gradient(x + at, dy + at, weight, cols, SUMMED, hi + r, far, h + r, hd + r);
+        else if (weight)
+            sum_gradient(x + at, dy + at, weight, cols, 1, hi + r, far, h + r, hd + r);
+        else
+            for (int k = 0; k < some; ++k)
+                sum_gradient(x + at + k * cols, dy + at + k * cols, 0, cols, 1, hi + r + k, far, h + r + k, hd + r + k);
+    }
+    sum_lanes(h, 0, 0, means->mean_h, 0);
+    sum_lanes(hd, 0, 0, means->mean_hd, 0);
+    EACH(i, REGS) {
+        means->lo[i] = load_d(mean + i * WD) - widen(load_h(hi + i * WD));
+        means->mean_h[i] *= share;
+        means->mean_hd[i] = means->mean_hd[i] * share - means->lo[i] * means->mean_h[i];
+    }
+}
+
+/* WD rows' constants, rounded to float32. Returns the rows for which no product on the way left its range, and what underflowed is
+ * below the bound: an h · (x − hi) that did is off by 2^-150. */
+ALWAYS vm round_constants(vd mean, vd rstd, vd lo, vd mean_h, vd k2, vd size, int at, group_gradient *g) {
+    const vh short_rstd = narrow(rstd);
+    store_h(g->hi + at, narrow(mean));
     store_h(g->rstd + at, short_rstd);
-    store_h(g->k1 + at, narrow(widen(short_rstd) * mean_h)); /* from the rounded rstd: equal h cancel to 0 exactly */
+    store_h(g->lo_rstd + at, narrow(lo * rstd));
+    store_h(g->k1 + at, narrow(widen(short_rstd) * mean_h - lo * k2)); /* from the rounded rstd: a row of one h cancels to 0 */
     store_h(g->k2 + at, narrow(k2));
-    return (magnitude(rest - widen(short_lo)) * rstd <= 0x1p-27) &
-           ((k2 == 0) | ((magnitude(k2) >= 0x1p-126) & (magnitude(k2) <= SCALE_MAX)));
+    /* hi and lo hold the mean to 2^-29 of σ, and lo is no more than an eighth of it */
+    store_m(g->fit + at, magnitude(mean) * rstd <= 0x1p21);
+    return (size >= rstd * 0x1p-122) & ((k2 == 0) | ((magnitude(k2) >= 0x1p-126) & (magnitude(k2) <= SCALE_MAX)));
 }

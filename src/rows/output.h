@@ -18,7 +18,7 @@ ALWAYS void write_n(real *p, vec v, int n, const int streams) {
     } else if (n % PIECE == 0 && (uintptr_t)p % 16 == 0) {
         real part[W];
         store(part, v);
-        for (int i = 0; i < n; i += PIECE)
+        for (int i = 0; i < n && i < W; i += PIECE)
             stream_piece(p + i, part + i);
     } else {
         store_n(p, v, n);

@@ -36,12 +36,7 @@ typedef vf vec;
 /* Eight-byte lanes from reals: WD elements at p, or the first n of them and 0 */
 #define load_double load_wide
 #define load_part_double load_part_wide
-
-/* h = dy · weight rounded to real, in eight-byte lanes; weight NULL: ones */
-ALWAYS vd product(const float *dy, const float *weight) { return widen(weight ? load_h(dy) * load_h(weight) : load_h(dy)); }
-ALWAYS vd product_part(const float *dy, const float *weight, int n) {
-    return widen(weight ? load_part_h(dy, n) * load_part_h(weight, n) : load_part_h(dy, n));
-}
+#define load_n_double load_n_wide
 
 /* Powers of two between which one row's rstd, and a gradient's scale, may lie for the fast path: no float32 on the way
  * leaves its range, and what underflows is below the bound. */

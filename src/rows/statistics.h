@@ -55,12 +55,12 @@ ALWAYS void load_centred(const real *x, ptrdiff_t j, int i, ptrdiff_t cols, vd p
 #define TREE_LINES (TREE * (int)sizeof(real) / 64)
 
 /* Σ (x − pivot), Σ (x − pivot)² of row r: element j in lane j mod 8 */
-ALWAYS void center_row(const real *x, ptrdiff_t cols, double pivot, int r, centred_sums *out) {
+ALWAYS void center_row(const real *x, ptrdiff_t cols, double pivot, int r, int far, centred_sums *out) {
     const vd p = splat_d(pivot);
     vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
     EACH(i, REGS) sum[i] = sum_error[i] = square[i] = square_error[i] = (vd){0};
     for (ptrdiff_t j = 0; j < cols; j += TREE) {
-        EACH(k, TREE_LINES) fetch_ahead(x + j + k * (TREE / TREE_LINES));
+        if (far) EACH(k, TREE_LINES) fetch_ahead(x + j + k * (TREE / TREE_LINES));
         EACH(i, REGS) {
             vd d[4];
             load_centred(x, j, i, cols, p, d);

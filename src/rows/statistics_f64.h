@@ -20,11 +20,11 @@ ALWAYS double sample_row(const double *x, ptrdiff_t cols, vd *sum) {
 }
 
 /* A pivot for each row, all of which want the centred way. */
-ALWAYS int first_statistics(const double *x, int rows, ptrdiff_t cols, double eps, double *pivot, int64_t *wanted,
+ALWAYS int first_statistics(const double *x, int rows, ptrdiff_t cols, double eps, int far, double *pivot, int64_t *wanted,
                             row_stats *stats) {
     vd lanes[GROUP][REGS], sum[REGS];
     double count = 1;
-    (void)eps;
+    (void)eps, (void)far;
     (void)stats;
     for (int r = 0; r < GROUP; ++r) {
         wanted[r] = r < rows ? -1 : 0;

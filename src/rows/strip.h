@@ -1,0 +1,117 @@
+/* strip.h: the rows of a strip, column by column: dx out, and the rows' terms of dweight and dbias. Knows columns. Does not know blocks. */
+
+/* Rows whose terms are added as (r0 + r1) + (r2 + r3) before they go to the block's sums: for float32 two roundings, what the bounds
+ * leave. */
+#define STRIP 4
+/* Rows computed at once: all four where their constants find registers, else two and two. */
+#if LN_BYTES == 64 /* 32 registers */
+#define AT_ONCE 4
+#else
+#define AT_ONCE 2
+#endif
+/* Columns for which all strips of a group are computed in turn: the terms that wait to be added up stay in the first-level cache. */
+#define TILE (1024 / (int)sizeof(real))
+
+/* A strip's terms of dweight and dbias, for a tile: column j in slot j − first, or so much later that those after the head are aligned */
+typedef struct {
+    real dweight[TILE + 2 * W], dbias[TILE + 2 * W];
+} __attribute__((aligned(64))) strip_terms;
+
+/* The columns of a tile */
+typedef struct {
+    ptrdiff_t first, last; /* at most TILE columns and a head */
+    int head;              /* columns before the first whose dx is aligned; 0 but for the first tile of a row */
+    int slot;              /* of the first column */
+} tile;
+
+/* The constants of rows in registers */
+typedef struct {
+    vec hi[AT_ONCE], rstd[AT_ONCE], lo_rstd[AT_ONCE], k1[AT_ONCE], k2[AT_ONCE];
+} row_constants;
+
+/* What is the same for every column; constants of the call, so that the compiler makes a copy for each. */
+typedef struct {
+    int rows;      /* 1, 2 or 4 */
+    int follows;   /* their terms are added to those that are there, not put in their place */
+    int any_exact; /* a row goes the exact way */
+    int streams;   /* dx past the caches */
+} rows_kind;
+
+/* Columns j … j + n − 1 of the rows from row `at` of the group on.
+ * dx = rstd · (h − mean_h − xhat · mean_h_xhat),   h = dy · weight;   dweight += dy · xhat,   dbias += dy */
+ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, const row_constants *c, const group_gradient *g,
+                            int at, ptrdiff_t cols, ptrdiff_t j, int n, const rows_kind kind, strip_terms *terms, ptrdiff_t slot,
+                            real *dx) {
+    vec w = splat(1), x_r[AT_ONCE], dy_r[AT_ONCE], dx_r[AT_ONCE], term[AT_ONCE];
+    /* All loads before all stores: a load behind a store to the same place in another page waits for it. */
+    if (weight) w = load_n(weight + j, n);
+    EACH(r, kind.rows) {
+        const ptrdiff_t k = r * cols + j;
+        x_r[r] = load_n(x + k, n);
+        dy_r[r] = load_n(dy + k, n);
+        /* From memory, the next group's rows are fetched under this one's arithmetic: a seventh of the time. */
+        if (kind.streams && cols <= GROUP_COLUMNS) {
+            fetch(x + k + GROUP * cols);
+            fetch(dy + k + GROUP * cols);
+        }
+    }
+    EACH(r, kind.rows) {
+        if (kind.any_exact && g->exact[at + r]) {
+            real dx_part[W] = {0}, term_part[W] = {0};
+            const ptrdiff_t k = r * cols + j;
+            scale_columns(x + k, dy + k, weight ? weight + j : 0, n, &g->rows[at + r], dx_part, term_part);
+            dx_r[r] = load(dx_part);
+            term[r] = load(term_part);
+        } else {
+            const vec d = x_r[r] - c->hi[r];
+            const vec h = weight ? dy_r[r] * w : dy_r[r];
+            dx_r[r] = (h * c->rstd[r] - c->k1[r]) - d * c->k2[r];
+            term[r] = dy_r[r] * (d * c->rstd[r] - c->lo_rstd[r]);
+        }
+    }
+    if (terms) {
+        vec dweight = term[0], dbias = dy_r[0];
+        if (kind.rows > 1) dweight += term[1], dbias += dy_r[1];
+        if (kind.rows == 4) dweight += term[2] + term[3], dbias += dy_r[2] + dy_r[3];
+        if (kind.follows) {
+            dweight = load_n(terms->dweight + slot, n) + dweight;
+            dbias = load_n(terms->dbias + slot, n) + dbias;
+        }
+        store_n(terms->dweight + slot, dweight, n);
+        store_n(terms->dbias + slot, dbias, n);
+    }
+    if (dx) {
+        EACH(r, kind.rows) write_n(dx + r * cols + j, dx_r[r], n, kind.streams);
+    }
+}
+
+/* The columns of a tile, for kind.rows rows */
+ALWAYS void compute_rows(const real *x, const real *dy, const real *weight, const group_gradient *g, int at, ptrdiff_t cols,
+                         const tile *t, const rows_kind kind, strip_terms *terms, real *dx) {
+    row_constants c;
+    EACH(r, kind.rows) {
+        c.hi[r] = splat(g->hi[at + r]);
+        c.rstd[r] = splat(g->rstd[at + r]);
+        c.lo_rstd[r] = splat(g->lo_rstd[at + r]);
+        c.k1[r] = splat(g->k1[at + r]);
+        c.k2[r] = splat(g->k2[at + r]);
+    }
+    const ptrdiff_t first = t->first, last = t->last, slot = t->slot - first;
+    ptrdiff_t j = first + t->head;
+    if (t->head) compute_columns(x, dy, weight, &c, g, at, cols, first, t->head, kind, terms, slot + first, dx);
+    for (; j + W <= last; j += W)
+        compute_columns(x, dy, weight, &c, g, at, cols, j, W, kind, terms, slot + j, dx);
+    if (j < last) compute_columns(x, dy, weight, &c, g, at, cols, j, (int)(last - j), kind, terms, slot + j, dx);
+}
+
+/* A tile of a strip of `rows` rows, at_once of them at once */
+ALWAYS void compute_strip(const real *x, const real *dy, const real *weight, const group_gradient *g, int at, ptrdiff_t cols,
+                          const tile *t, const int rows, const int at_once, const int any_exact, const int streams,
+                          strip_terms *terms, real *dx) {
+    const int front = rows > at_once ? at_once : rows, back = rows - front;
+    const ptrdiff_t second = front * cols;
+    compute_rows(x, dy, weight, g, at, cols, t, (rows_kind){front, 0, any_exact, streams}, terms, dx);
+    if (back)
+        compute_rows(x + second, dy + second, weight, g, at + front, cols, t, (rows_kind){back, 1, any_exact, streams}, terms,
+                     dx ? dx + second : 0);
+}
