@@ -6,7 +6,8 @@
  * globals. It computes in round-to-nearest without flush-to-zero whatever the caller's mode, and puts that back.
  * The bits it writes depend on the row (and, for sums, on the block) alone: not on the range it is called
  * with, the instruction set, the alignment, or `far`.
- * far: inputs are fetched ahead of their use, and an output that is no input is written past the caches. */
+ * far: 0 in the caches next to a core; 1 not: inputs are fetched ahead of their use; 2 in no cache: besides, an output that is no input
+ * is written past them. */
 #ifndef LN_KERNELS_H
 #define LN_KERNELS_H
 
@@ -20,7 +21,7 @@ typedef void ln_forward(const void *x,      /* in   (rows, cols)                
                         ptrdiff_t last,     /* in   the row after the last                                   */
                         ptrdiff_t cols,     /* in   ≥ 1                                                      */
                         double eps,         /* in   ≥ 0, finite                                              */
-                        int far,            /* in   1: the arrays outgrow the caches: see below              */
+                        int far,            /* in   how far away the arrays are: see below                  */
                         void *y,            /* out  (rows, cols), may be x                                   */
                         double *mean,       /* out  (rows,), or NULL                                         */
                         double *rstd        /* out  (rows,), or NULL                                         */
@@ -36,7 +37,7 @@ typedef void ln_backward(const void *x,      /* in   (rows, cols)               
                          ptrdiff_t first,    /* in   the first row                                            */
                          ptrdiff_t last,     /* in   the row after the last, > first                          */
                          ptrdiff_t cols,     /* in   ≥ 1                                                      */
-                         int far,            /* in   1: the arrays outgrow the caches: see below              */
+                         int far,            /* in   how far away the arrays are: see below                  */
                          void *dx,           /* out  (rows, cols), may be x or dy, NULL: not wanted           */
                          double *sums        /* out  (planes, cols), this block's, NULL: not wanted           */
 );

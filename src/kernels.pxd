@@ -100,10 +100,17 @@ cdef enum:
 # Columns that one thread folds at least: whole cache lines of float32.
 cdef enum:
     FOLD_COLUMNS = 64
-# Bytes that a call reads and writes from which it reads ahead and writes past the caches: what a last-level cache holds. Beyond it
-# streaming takes 0.6 to 0.8 of the time, within it up to twice.
+# Bytes that a call reads and writes from which it reads ahead: what the second-level caches hold; a tenth of the time forward, a third
+# backward near the next mark. And from which it writes past the caches: what a last-level cache holds. Beyond it that takes 0.6 to
+# 0.8 of the time, within it up to twice.
 cdef enum:
-    FAR_BYTES = 33554432
+    AHEAD_BYTES = 2097152
+    STREAM_BYTES = 33554432
+
+
+cdef inline int plan_far(Py_ssize_t size) noexcept nogil:
+    """How far away the arrays of a call that moves `size` bytes are: kernels.h."""
+    return 2 if size >= STREAM_BYTES else 1 if size >= AHEAD_BYTES else 0
 
 
 cdef inline int available_threads() noexcept nogil:
@@ -146,7 +153,7 @@ cdef inline void run_forward(const ln_rows *kernels, const void *x, const void *
                              double *rstd) noexcept nogil:
     """y, mean and rstd of all rows; mean and rstd may be NULL."""
     cdef Py_ssize_t task, tasks, each
-    cdef int far = 2 * rows * cols * itemsize >= FAR_BYTES
+    cdef int far = plan_far(2 * rows * cols * itemsize)
     cdef int threads = plan_threads(rows * cols, asked)
     if rows == 0:
         return
@@ -174,7 +181,7 @@ cdef inline int run_backward(const ln_rows *kernels, const void *x, const void *
     """dx, dweight and dbias, each of which may be NULL; -1 where the blocks' sums find no memory, and nothing was written."""
     cdef Py_ssize_t block, blocks, each, part
     cdef Py_ssize_t plane = kernels.planes * cols
-    cdef int far = 3 * rows * cols * itemsize >= FAR_BYTES
+    cdef int far = plan_far(3 * rows * cols * itemsize)
     cdef int threads = plan_threads(rows * cols, asked)
     cdef int wanted = dweight != NULL or dbias != NULL
     cdef double *sums = NULL

@@ -1,8 +1,5 @@
 /* backward.h: the sums of a group of rows, then its strips, tile of columns after tile of columns, into dx and the block's sums. */
 
-/* The shortest rows whose first columns are taken apart for the others' alignment: from there on it saves a tenth. */
-#define HEAD_COLUMNS (16 * W)
-
 /* Strips of a group */
 #define STRIPS (GROUP / STRIP)
 
@@ -90,7 +87,7 @@ NEVER void backward_body(const real *x, const real *dy, const real *weight, cons
                          ptrdiff_t last, ptrdiff_t cols, int far, real *dx, double *sums) {
     const int most = cols <= GROUP_COLUMNS ? GROUP : STRIP;
     const int alike = cols % W == 0; /* all rows lie alike: one head for every row */
-    const int streams = far && alike && dx && dx != x && dx != dy;
+    const int streams = far == 2 && alike && dx && dx != x && dx != dy;
     const int head = alike && (streams || cols >= HEAD_COLUMNS) ? head_of((dx ? dx : x) + first * cols, cols) : 0;
     tile_pass *const pass = choose_pass(cols, streams);
     group_gradient g;

@@ -20,12 +20,13 @@ ALWAYS vf load_left(const float *p, ptrdiff_t left) {
     return left >= WF ? load_f(p) : left <= 0 ? (vf){0} : load_part_f(p, (int)left);
 }
 
-/* h = dy · weight and h · (x − hi) of the step at j, added up: (0 + 1) + (2 + 3) and 0 + 1, 2 + 3, of sixteen columns each */
-ALWAYS void add_products(const float *x, const float *dy, const float *weight, ptrdiff_t pitch, ptrdiff_t left, const int rows,
-                         const vf *hi, step_sums *out) {
+/* h = dy · weight and h · (x − hi) of a step of which `left` columns are there, added up: (0 + 1) + (2 + 3) and 0 + 1, 2 + 3, of sixteen
+ * columns each; sixteens: 4, or 2 where the others are not there */
+ALWAYS void add_products(const float *x, const float *dy, const float *weight, ptrdiff_t pitch, ptrdiff_t left, const int sixteens,
+                         const int rows, const vf *hi, step_sums *out) {
     EACH(i, 16 / WF) {
         vf h[SUMMED][4], hd[SUMMED][4];
-        EACH(k, 4) {
+        EACH(k, sixteens) {
             const ptrdiff_t at = 16 * k + i * WF;
             const vf w = weight ? load_left(weight + at, left - at) : splat_f(1);
             EACH(r, rows) {
@@ -35,18 +36,34 @@ ALWAYS void add_products(const float *x, const float *dy, const float *weight, p
             }
         }
         EACH(r, rows) {
-            store_f(out[r].h + i * WF, (h[r][0] + h[r][1]) + (h[r][2] + h[r][3]));
-            EACH(k, 2) store_f(out[r].hd + 16 * k + i * WF, hd[r][2 * k] + hd[r][2 * k + 1]);
+            store_f(out[r].h + i * WF, sixteens == 4 ? (h[r][0] + h[r][1]) + (h[r][2] + h[r][3]) : h[r][0] + h[r][1]);
+            store_f(out[r].hd + i * WF, hd[r][0] + hd[r][1]);
+            store_f(out[r].hd + 16 + i * WF, sixteens == 4 ? hd[r][2] + hd[r][3] : (vf){0});
         }
     }
 }
+ALWAYS void add_left(const float *x, const float *dy, const float *weight, ptrdiff_t pitch, ptrdiff_t left, const int rows,
+                     const vf *hi, step_sums *out) {
+    if (left >= STEP)
+        add_products(x, dy, weight, pitch, STEP, 4, rows, hi, out);
+    else if (left > STEP / 2)
+        add_products(x, dy, weight, pitch, left, 4, rows, hi, out);
+    else
+        add_products(x, dy, weight, pitch, left, 2, rows, hi, out);
+}
 
-/* A step's sums into the row's: sixteen lanes of float64 */
-ALWAYS void add_step(const step_sums *step, const int rows, vd (*h_sum)[2 * REGS], vd (*hd_sum)[2 * REGS]) {
-    EACH(r, rows) EACH(i, 2 * REGS) {
-        const float *hd = step[r].hd + i * WD;
-        h_sum[r][i] = plus_d(load_wide(step[r].h + i * WD), h_sum[r][i]);
-        hd_sum[r][i] = plus_d(plus_d(load_wide(hd), load_wide(hd + 16)), hd_sum[r][i]);
+/* A row's sums so far: sixteen lanes of float64 */
+typedef struct {
+    vd h[2 * REGS], hd[2 * REGS];
+} row_products;
+
+/* A step's sums into the row's; its first step's, in their place */
+ALWAYS void add_step(const step_sums *step, const int first, row_products *s) {
+    EACH(i, 2 * REGS) {
+        const float *hd = step->hd + i * WD;
+        const vd h_i = load_wide(step->h + i * WD), hd_i = plus_d(load_wide(hd), load_wide(hd + 16));
+        s->h[i] = first ? h_i : plus_d(h_i, s->h[i]);
+        s->hd[i] = first ? hd_i : plus_d(hd_i, s->hd[i]);
     }
 }
 
@@ -55,35 +72,27 @@ ALWAYS void add_step(const step_sums *step, const int rows, vd (*h_sum)[2 * REGS
 ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, ptrdiff_t cols, const int rows, const float *mean,
                          int far, vd (*h_sum)[REGS], vd (*hd_sum)[REGS]) {
     step_sums room[2][SUMMED];
-    vd s[SUMMED][2 * REGS], q[SUMMED][2 * REGS];
+    row_products s[SUMMED];
     vf hi[SUMMED];
-    int at = 0;
-    EACH(r, rows) {
-        hi[r] = splat_f(mean[r]);
-        EACH(i, 2 * REGS) s[r][i] = q[r][i] = (vd){0};
-    }
-    if (cols >= STEP)
-        add_products(x, dy, weight, cols, STEP, rows, hi, room[at]);
-    else
-        add_products(x, dy, weight, cols, cols, rows, hi, room[at]);
-    for (ptrdiff_t j = STEP; j < cols; j += STEP, at ^= 1) {
-        const float *w = weight ? weight + j : 0;
+    EACH(r, rows) hi[r] = splat_f(mean[r]);
+    add_left(x, dy, weight, cols, cols, rows, hi, room[0]);
+    if (cols > STEP) add_left(x + STEP, dy + STEP, weight ? weight + STEP : 0, cols, cols - STEP, rows, hi, room[1]);
+    EACH(r, rows) add_step(&room[0][r], 1, &s[r]);
+    int at = 1;
+    for (ptrdiff_t j = 2 * STEP; j < cols; j += STEP, at ^= 1) {
         if (far) {
-            EACH(r, rows) EACH(k, STEP / 16) {
-                fetch_ahead(x + r * cols + j + 16 * k);
-                fetch_ahead(dy + r * cols + j + 16 * k);
+            EACH(r, rows) {
+                fetch_ahead(x + r * cols + j, STEP);
+                fetch_ahead(dy + r * cols + j, STEP);
             }
         }
-        if (j + STEP <= cols)
-            add_products(x + j, dy + j, w, cols, STEP, rows, hi, room[at ^ 1]);
-        else
-            add_products(x + j, dy + j, w, cols, cols - j, rows, hi, room[at ^ 1]);
-        add_step(room[at], rows, s, q);
+        add_left(x + j, dy + j, weight ? weight + j : 0, cols, cols - j, rows, hi, room[at ^ 1]);
+        EACH(r, rows) add_step(&room[at][r], 0, &s[r]);
     }
-    add_step(room[at], rows, s, q);
+    if (cols > STEP) EACH(r, rows) add_step(&room[at][r], 0, &s[r]);
     EACH(r, rows) EACH(i, REGS) {
-        h_sum[r][i] = s[r][i] + s[r][i + REGS];
-        hd_sum[r][i] = q[r][i] + q[r][i + REGS];
+        h_sum[r][i] = s[r].h[i] + s[r].h[i + REGS];
+        hd_sum[r][i] = s[r].hd[i] + s[r].hd[i + REGS];
     }
 }
 

@@ -25,10 +25,10 @@ ALWAYS void center_gradient(const double *x, const double *dy, const double *wei
     vd d_sum[REGS], d_error[REGS], h_sum[REGS], h_error[REGS], hd_sum[REGS], hd_error[REGS];
     EACH(i, REGS) d_sum[i] = d_error[i] = h_sum[i] = h_error[i] = hd_sum[i] = hd_error[i] = (vd){0};
     for (ptrdiff_t j = 0; j < cols; j += TREE) {
-        if (far) EACH(k, TREE_LINES) {
-                fetch_ahead(x + j + k * (TREE / TREE_LINES));
-                fetch_ahead(dy + j + k * (TREE / TREE_LINES));
-            }
+        if (far) {
+            fetch_ahead(x + j, TREE);
+            fetch_ahead(dy + j, TREE);
+        }
         EACH(i, REGS) {
             vd d[4], h[4];
             load_centred(x, j, i, cols, m, d);

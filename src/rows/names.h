@@ -7,6 +7,7 @@
 #define center_rows LN_NAME(center_rows)
 #define scale_statistics LN_NAME(scale_statistics)
 #define scale_normalize LN_NAME(scale_normalize)
+#define write_more LN_NAME(write_more)
 #define forward_body LN_NAME(forward_body)
 #define forward_rows LN_NAME(forward_rows)
 #define scale_gradient LN_NAME(scale_gradient)

@@ -14,7 +14,9 @@
  * groups, break the processor's own streams (beyond the caches a quarter of the time, within them nothing). */
 #define AHEAD 8192
 ALWAYS void fetch(const void *p) { __builtin_prefetch(p, 0, 2); }
-ALWAYS void fetch_ahead(const void *p) { fetch((const char *)p + AHEAD); }
+ALWAYS void fetch_ahead(const real *p, const int n) { /* what lies AHEAD of n elements at p */
+    EACH(k, n * (int)sizeof(real) / 64) fetch((const char *)p + AHEAD + 64 * k);
+}
 
 /* Elements of a row summed as one tree of four vectors of eight lanes */
 #define TREE 32
@@ -51,16 +53,13 @@ ALWAYS void load_centred(const real *x, ptrdiff_t j, int i, ptrdiff_t cols, vd p
     }
 }
 
-/* Lines of memory in a tree's elements */
-#define TREE_LINES (TREE * (int)sizeof(real) / 64)
-
 /* Σ (x − pivot), Σ (x − pivot)² of row r: element j in lane j mod 8 */
 ALWAYS void center_row(const real *x, ptrdiff_t cols, double pivot, int r, int far, centred_sums *out) {
     const vd p = splat_d(pivot);
     vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
     EACH(i, REGS) sum[i] = sum_error[i] = square[i] = square_error[i] = (vd){0};
     for (ptrdiff_t j = 0; j < cols; j += TREE) {
-        if (far) EACH(k, TREE_LINES) fetch_ahead(x + j + k * (TREE / TREE_LINES));
+        if (far) fetch_ahead(x + j, TREE);
         EACH(i, REGS) {
             vd d[4];
             load_centred(x, j, i, cols, p, d);

@@ -18,7 +18,7 @@ ALWAYS void sum_chunk(const float *x, ptrdiff_t pitch, ptrdiff_t cols, const int
     EACH(r, rows) EACH(i, 2 * REGS) s[r][i] = q[r][i] = (vd){0};
     ptrdiff_t j = 0;
     for (; j + 16 <= cols; j += 16) {
-        if (far) EACH(r, rows) fetch_ahead(x + r * pitch + j);
+        if (far) EACH(r, rows) fetch_ahead(x + r * pitch + j, 16);
         EACH(r, rows) EACH(i, 2 * REGS) {
             const vd x_i = load_wide(x + r * pitch + j + i * WD);
             s[r][i] = i % 2 ? plus_d(x_i, s[r][i]) : s[r][i] + x_i;
