@@ -8,15 +8,12 @@ import os
 
 cimport numpy as cnp
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
-from kernels cimport (
-    available_threads, ln_cap_threads, ln_choose, ln_isa, ln_isa_at, ln_openmp, ln_rows, ln_rows_f32, ln_rows_f64, ln_set_quota,
-    ln_watch_forks, run_backward, run_forward,
-)
-
+from kernels cimport ln_choose, ln_isa, ln_isa_at, ln_rows, ln_rows_f32, ln_rows_f64, run_backward, run_forward
 from plain cimport (
     PyArray_DATA, is_apart_for_dx, is_like, is_parameter, is_plain, is_plain_out, is_same_or_apart, is_statistic, overlap,
     plain_axes,
 )
+from threads cimport available_threads, ln_cap_threads, ln_openmp, ln_set_quota, ln_watch_forks
 
 from lnfast import _arguments, _checks
 from lnfast._arguments import LayerNormCache

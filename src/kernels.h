@@ -42,6 +42,37 @@ typedef void ln_backward(const void *x,      /* in   (rows, cols)               
                          double *sums        /* out  (planes, cols), this block's, NULL: not wanted           */
 );
 
+/* The same in two steps, where rows are too long for that: what dx needs of each row, … */
+typedef void ln_constants(const void *x,      /* in   (rows, cols)                                             */
+                          const void *dy,     /* in   (rows, cols)                                             */
+                          const void *weight, /* in   (cols,), NULL for ones                                   */
+                          const double *mean, /* in   (rows,)                                                  */
+                          const double *rstd, /* in   (rows,)                                                  */
+                          ptrdiff_t first,    /* in   the first row, a multiple of `group`                     */
+                          ptrdiff_t last,     /* in   the row after the last, another or rows                  */
+                          ptrdiff_t cols,     /* in   ≥ 1                                                      */
+                          int far,            /* in   how far away the arrays are                              */
+                          void *constants     /* out  (⌈rows / group⌉,) of constants_size bytes                */
+);
+
+/* … and then columns first … last − 1 of all those rows: dx, and Σ dy · xhat and Σ dy, added to sums or, where they are NULL, written to
+ * dweight and dbias */
+typedef void ln_columns(const void *x,         /* in   (rows, cols)                                             */
+                        const void *dy,        /* in   (rows, cols)                                             */
+                        const void *weight,    /* in   (cols,), NULL for ones                                   */
+                        const void *constants, /* in   (⌈rows / group⌉,) of constants_size bytes                */
+                        ptrdiff_t rows,        /* in   ≥ 1                                                      */
+                        ptrdiff_t first,       /* in   the first column                                         */
+                        ptrdiff_t last,        /* in   the column after the last                                */
+                        ptrdiff_t cols,        /* in   ≥ 1                                                      */
+                        int far,               /* in   how far away the arrays are                              */
+                        int begins,            /* in   1: sums = 0 before                                       */
+                        void *dx,              /* out  (rows, cols), may be x or dy, NULL: not wanted           */
+                        double *sums,          /* in, out (planes, cols), or NULL                               */
+                        void *dweight,         /* out  (cols,), NULL: not wanted, or sums are                   */
+                        void *dbias            /* out  (cols,), NULL: not wanted, or sums are                   */
+);
+
 /* dweight, dbias = the blocks' sums added in their order, for columns first … last − 1 */
 typedef void ln_fold(const double *sums, /* in   (blocks, planes, cols)                                   */
                      ptrdiff_t blocks,   /* in   ≥ 1                                                      */
@@ -56,8 +87,12 @@ typedef void ln_fold(const double *sums, /* in   (blocks, planes, cols)         
 typedef struct {
     ln_forward *forward;
     ln_backward *backward;
+    ln_constants *constants;
+    ln_columns *columns;
     ln_fold *fold;
-    int planes; /* float64 planes of cols elements in one block's sums */
+    int planes;            /* float64 planes of cols elements in one block's sums */
+    int group;             /* rows that share one element of `constants`          */
+    size_t constants_size; /* of that element, in bytes                           */
 } ln_rows;
 
 /* dispatch.c */

@@ -1,4 +1,4 @@
-"""The Cython kernels: a plan of row blocks, prange over it, how many threads. Knows OpenMP and processes.
+"""The Cython kernels: a plan of row blocks or column ranges, and prange over it. Knows OpenMP.
 
 Nothing here holds the GIL, raises, or looks at a Python object. Work is split by shape, never by thread: forward's split does
 not show in its bits, backward's blocks depend on the numbers of rows and columns alone.
@@ -7,80 +7,33 @@ from cython.parallel cimport prange
 from libc.math cimport NAN
 from libc.stdlib cimport free, malloc
 
+from threads cimport ELEMENTS_PER_THREAD, plan_threads
+
 cdef extern from "kernels.h" nogil:
     ctypedef void ln_forward(const void *, const void *, const void *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
                              double, int, void *, double *, double *) noexcept
     ctypedef void ln_backward(const void *, const void *, const void *, const double *, const double *,
                               Py_ssize_t, Py_ssize_t, Py_ssize_t, int, void *, double *) noexcept
+    ctypedef void ln_constants(const void *, const void *, const void *, const double *, const double *,
+                               Py_ssize_t, Py_ssize_t, Py_ssize_t, int, void *) noexcept
+    ctypedef void ln_columns(const void *, const void *, const void *, const void *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
+                             Py_ssize_t, int, int, void *, double *, void *, void *) noexcept
     ctypedef void ln_fold(const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, void *, void *) noexcept
     ctypedef struct ln_rows:
         ln_forward *forward
         ln_backward *backward
+        ln_constants *constants
+        ln_columns *columns
         ln_fold *fold
         int planes
+        int group
+        size_t constants_size
     int ln_choose(const char *name)
     const char *ln_isa()
     const char *ln_isa_at(int i)
     const ln_rows *ln_rows_f32()
     const ln_rows *ln_rows_f64()
 
-cdef extern from * nogil:
-    """
-    #ifdef _OPENMP
-    #include <omp.h>
-    enum { ln_openmp = 1 };
-    #else
-    enum { ln_openmp = 0 };
-    static int omp_get_max_threads(void) { return 1; }
-    static int omp_get_num_procs(void) { return 1; }
-    #endif
-
-    #if defined(__linux__)
-    #include <sched.h>
-    #endif
-    #if defined(__unix__) || defined(__APPLE__)
-    #include <pthread.h>
-    #endif
-
-    /* The process's state: a cap on the threads of a call, the container's quota (0: none), whether this is a forked child. */
-    static int ln_thread_cap = 0, ln_cpu_quota = 0, ln_forked = 0;
-
-    static void ln_after_fork(void) { ln_forked = 1; }
-
-    /* The OpenMP threads of the parent are not there in a child, and its runtime may wait for them: a child works on one. */
-    static void ln_watch_forks(void) {
-    #if defined(__unix__) || defined(__APPLE__)
-        pthread_atfork(NULL, NULL, ln_after_fork);
-    #endif
-    }
-
-    static void ln_cap_threads(int n) { ln_thread_cap = n; }
-    static void ln_set_quota(int n) { ln_cpu_quota = n; }
-
-    /* CPUs this thread may run on */
-    static int ln_allowed_cpus(void) {
-    #if defined(__linux__)
-        cpu_set_t set;
-        if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-    #endif
-        return omp_get_num_procs();
-    }
-    """
-    enum: ln_openmp
-    int omp_get_max_threads()
-    int ln_thread_cap
-    int ln_cpu_quota
-    int ln_forked
-    void ln_cap_threads(int n)
-    void ln_set_quota(int n)
-    void ln_watch_forks()
-    int ln_allowed_cpus()
-
-# Elements one thread takes before a second is woken. Two threads break even at 23,000 elements (benchmarks/threads.py), but until
-# 65,000 they gain less than a third, and after its work a thread spins for some milliseconds on a core that NumPy's BLAS may want
-# next: a sentence encoder with 25,000 elements a call ran four times slower for it.
-cdef enum:
-    ELEMENTS_PER_THREAD = 32768
 # Elements of a forward task where there are more tasks than threads.
 cdef enum:
     ELEMENTS_PER_TASK = 131072
@@ -100,9 +53,19 @@ cdef enum:
 # Columns that one thread folds at least: whole cache lines of float32.
 cdef enum:
     FOLD_COLUMNS = 64
-# Bytes that a call reads and writes from which it reads ahead: what the second-level caches hold; a tenth of the time forward, a third
-# backward near the next mark. And from which it writes past the caches: what a last-level cache holds. Beyond it that takes 0.6 to
-# 0.8 of the time, within it up to twice.
+# Bytes of a row from which on backward goes by columns: one row's x no longer fits the second-level cache; or, where there would be
+# one block and thus one thread, those that are worth it. Part of the bits.
+cdef enum:
+    LONG_BYTES = 1048576
+    LONG_BLOCK_BYTES = 65536
+# Of such rows, bytes of x and dy that are read for their constants, then again for their columns: half a last-level cache; and
+# columns of a task, at least.
+cdef enum:
+    BAND_BYTES = 16777216
+    TASK_COLUMNS = 4096
+# Bytes that a call reads and writes from which it reads ahead: what the second-level caches hold; a tenth of the time forward, a
+# third backward near the next mark. And from which it writes past the caches: what a last-level cache holds. Beyond it that takes
+# 0.6 to 0.8 of the time, within it up to twice.
 cdef enum:
     AHEAD_BYTES = 2097152
     STREAM_BYTES = 33554432
@@ -111,29 +74,6 @@ cdef enum:
 cdef inline int plan_far(Py_ssize_t size) noexcept nogil:
     """How far away the arrays of a call that moves `size` bytes are: kernels.h."""
     return 2 if size >= STREAM_BYTES else 1 if size >= AHEAD_BYTES else 0
-
-
-cdef inline int available_threads() noexcept nogil:
-    """What OpenMP says, capped by set_num_threads, the affinity and the container's quota; 1 in a forked child."""
-    cdef int n = omp_get_max_threads()
-    cdef int cpus = ln_allowed_cpus()
-    if ln_forked:
-        return 1
-    if 0 < ln_thread_cap < n:
-        n = ln_thread_cap
-    if 0 < ln_cpu_quota < n:
-        n = ln_cpu_quota
-    return max(1, min(n, cpus))
-
-
-cdef inline int plan_threads(Py_ssize_t elements, int asked) noexcept nogil:
-    """Threads of one call: `asked` as it is, or for 0 what is available and the work can use."""
-    cdef Py_ssize_t useful = elements // ELEMENTS_PER_THREAD
-    if asked > 0:
-        return 1 if ln_forked else asked
-    if useful < 2:
-        return 1
-    return <int>min(useful, <Py_ssize_t>available_threads())
 
 
 cdef inline Py_ssize_t plan_rows(Py_ssize_t rows, Py_ssize_t cols, int planes) noexcept nogil:
@@ -179,18 +119,27 @@ cdef inline int run_backward(const ln_rows *kernels, const void *x, const void *
                              const double *rstd, Py_ssize_t rows, Py_ssize_t cols, int asked, int itemsize, void *dx,
                              void *dweight, void *dbias) noexcept nogil:
     """dx, dweight and dbias, each of which may be NULL; -1 where the blocks' sums find no memory, and nothing was written."""
-    cdef Py_ssize_t block, blocks, each, part
-    cdef Py_ssize_t plane = kernels.planes * cols
-    cdef int far = plan_far(3 * rows * cols * itemsize)
     cdef int threads = plan_threads(rows * cols, asked)
-    cdef int wanted = dweight != NULL or dbias != NULL
-    cdef double *sums = NULL
-    if cols == 0 or (dx == NULL and not wanted):
+    cdef int far = plan_far(3 * rows * cols * itemsize)
+    if cols == 0 or (dx == NULL and dweight == NULL and dbias == NULL):
         return 0
     if rows == 0:
         clear(dweight, cols * itemsize)
         clear(dbias, cols * itemsize)
         return 0
+    if cols * itemsize >= (LONG_BLOCK_BYTES if rows <= ROWS_PER_BLOCK else LONG_BYTES):
+        return run_columns(kernels, x, dy, weight, mean, rstd, rows, cols, threads, far, itemsize, dx, dweight, dbias)
+    return run_blocks(kernels, x, dy, weight, mean, rstd, rows, cols, threads, far, dx, dweight, dbias)
+
+
+cdef inline int run_blocks(const ln_rows *kernels, const void *x, const void *dy, const void *weight, const double *mean,
+                           const double *rstd, Py_ssize_t rows, Py_ssize_t cols, int threads, int far, void *dx, void *dweight,
+                           void *dbias) noexcept nogil:
+    """By blocks of rows, whose sums are then folded."""
+    cdef Py_ssize_t block, blocks, each, part
+    cdef Py_ssize_t plane = kernels.planes * cols
+    cdef int wanted = dweight != NULL or dbias != NULL
+    cdef double *sums = NULL
     each = plan_rows(rows, cols, kernels.planes)
     blocks = (rows + each - 1) // each
     if wanted:
@@ -221,6 +170,58 @@ cdef inline int run_backward(const ln_rows *kernels, const void *x, const void *
                     kernels.fold(sums, blocks, block * part, min(cols, (block + 1) * part), cols, dweight, dbias)
         free(sums)
     return 0
+
+
+cdef inline int run_columns(const ln_rows *kernels, const void *x, const void *dy, const void *weight, const double *mean,
+                            const double *rstd, Py_ssize_t rows, Py_ssize_t cols, int threads, int far, int itemsize, void *dx,
+                            void *dweight, void *dbias) noexcept nogil:
+    """For long rows: a band's constants row by row, then its columns, whose sums, if there are more bands, go through all."""
+    cdef Py_ssize_t group = kernels.group, groups = (rows + group - 1) // group
+    cdef Py_ssize_t band = max(<Py_ssize_t>threads, BAND_BYTES // (2 * cols * itemsize * group)) * group
+    cdef Py_ssize_t each = max(<Py_ssize_t>TASK_COLUMNS, cols // (threads * TURNS) // TASK_COLUMNS * TASK_COLUMNS)
+    cdef Py_ssize_t tasks = (cols + each - 1) // each
+    cdef Py_ssize_t first, last, task
+    cdef int wanted = dweight != NULL or dbias != NULL
+    cdef double *sums = NULL
+    cdef char *constants = <char *>malloc(groups * kernels.constants_size)
+    if constants == NULL:
+        return -1
+    if wanted and rows > band:
+        sums = <double *>malloc(kernels.planes * cols * sizeof(double))
+        if sums == NULL:
+            free(constants)
+            return -1
+    first = 0
+    while first < rows:
+        last = min(rows, first + band)
+        if threads == 1:
+            kernels.constants(x, dy, weight, mean, rstd, first, last, cols, far, constants)
+            for task in range(tasks):
+                run_task(kernels, x, dy, weight, constants, rows, first, last, task * each, min(cols, (task + 1) * each), cols,
+                         far, itemsize, dx, sums, dweight, dbias)
+        else:
+            for task in prange((last - first + group - 1) // group, schedule="dynamic", num_threads=threads):
+                kernels.constants(x, dy, weight, mean, rstd, first + task * group, min(last, first + (task + 1) * group), cols,
+                                  far, constants)
+            for task in prange(tasks, schedule="dynamic", num_threads=threads):
+                run_task(kernels, x, dy, weight, constants, rows, first, last, task * each, min(cols, (task + 1) * each), cols,
+                         far, itemsize, dx, sums, dweight, dbias)
+        first = last
+    free(sums)
+    free(constants)
+    return 0
+
+
+cdef inline void run_task(const ln_rows *kernels, const void *x, const void *dy, const void *weight, const char *constants,
+                          Py_ssize_t rows, Py_ssize_t first, Py_ssize_t last, Py_ssize_t begin, Py_ssize_t end, Py_ssize_t cols,
+                          int far, int itemsize, void *dx, double *sums, void *dweight, void *dbias) noexcept nogil:
+    """Columns begin ... end - 1 of rows first ... last - 1, and their gradients' totals after the last row."""
+    cdef Py_ssize_t at = first * cols * itemsize
+    constants += first // kernels.group * kernels.constants_size
+    kernels.columns(<const char *>x + at, <const char *>dy + at, weight, constants, last - first, begin, end, cols, far, first == 0,
+                    <char *>dx + at if dx != NULL else NULL, sums, dweight, dbias)
+    if last == rows and sums != NULL:
+        kernels.fold(sums, 1, begin, end, cols, dweight, dbias)
 
 
 cdef inline void clear(void *p, Py_ssize_t size) noexcept nogil:

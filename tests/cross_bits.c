@@ -39,7 +39,7 @@ static void set(void *array, int is_f64, size_t i, double v) {
         ((float *)array)[i] = (float)v;
 }
 
-/* One shape: forward, backward and fold on rows of which one lies far off, scaled to ordinary, huge and tiny size. */
+/* One shape: forward, backward and fold, then backward by columns, in two ranges, on rows of which one lies far off, scaled to ordinary, huge and tiny size. */
 static void run(int is_f64, ptrdiff_t cols, double scale) {
     const ln_rows *kernels = is_f64 ? ln_rows_f64() : ln_rows_f32();
     const size_t size = is_f64 ? 8 : 4, count = (size_t)(ROWS * cols), row = (size_t)cols;
@@ -60,6 +60,15 @@ static void run(int is_f64, ptrdiff_t cols, double scale) {
     add(y, count * size);
     add(mean, sizeof mean);
     add(rstd, sizeof rstd);
+    add(dx, count * size);
+    add(dweight, row * size);
+    add(dbias, row * size);
+    const ptrdiff_t middle = cols / 3;
+    char *constants = room(2 * kernels->constants_size);
+    kernels->constants(x, dy, weight, mean, rstd, 0, ROWS, cols, 0, constants);
+    kernels->columns(x, dy, weight, constants, ROWS, 0, middle, cols, 0, 1, dx, NULL, dweight, dbias);
+    kernels->columns(x, dy, weight, constants, ROWS, middle, cols, cols, 0, 1, dx, NULL, dweight, dbias);
+    free(constants);
     add(dx, count * size);
     add(dweight, row * size);
     add(dbias, row * size);

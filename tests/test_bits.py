@@ -16,8 +16,9 @@ import lnfast
 
 DTYPES = [np.float32, np.float64]
 # Every tail of the 32-element tree, around the 4096-element chunk.
+# Steps of 64 that end half way, rows so long that backward goes by columns.
 # Rows around strips, groups and blocks.
-COLUMNS = [*range(1, 67), 96, 127, 128, 129, 768, 1001, 4095, 4096, 4097, 4128, 8195]
+COLUMNS = [*range(1, 67), 96, 97, 127, 128, 129, 768, 1001, 4095, 4096, 4097, 4128, 8195, 16389]
 ROWS = [1, 3, 4, 5, 8, 9, 31, 32, 33, 69]
 
 
@@ -93,6 +94,27 @@ def test_threads(dtype, rows, cols):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "cols"), [(9, 2**18 + 5), (1, 2**18), (31, 20_000)])
+def test_threads_of_long_rows(dtype, rows, cols):
+    """Backward by columns: more threads take more rows at a time, a whole call's at last."""
+    args = draw(rows, cols, dtype)
+    one = bits(run(*args, num_threads=1))
+    for n in (2, 3, 5, 16):
+        assert bits(run(*args, num_threads=n)) == one, n
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_by_columns_or_by_blocks(dtype):
+    """Rows of one block are differentiated by columns, the same rows among more by blocks."""
+    x, weight, bias, dy = draw(40, 16_400, dtype)
+    few, many = (run(x[:rows], weight, bias, dy[:rows])[3] for rows in (32, 40))
+    assert bits([few]) == bits([many[:32]])
+    dy[32:] = 0  # and their sums are those of all
+    few, many = (run(x[:rows], weight, bias, dy[:rows])[4:] for rows in (32, 40))
+    assert bits(few) == bits(many)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("cols", [1, 7, 16, 33, 64, 100, 768, 4097])
 def test_batch_and_place(dtype, cols):
     """A row alone, first, last and in the middle of batches: y, statistics and dx."""
@@ -114,7 +136,7 @@ def test_batch_and_place(dtype, cols):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("rows", "cols"), [(5, 7), (9, 64), (6, 1001)])
+@pytest.mark.parametrize(("rows", "cols"), [(5, 7), (9, 64), (8, 512), (6, 1001), (5, 16_400)])
 def test_alignment(dtype, rows, cols):
     """Every place of every array within a cache line, out included."""
     args = draw(rows, cols, dtype)
@@ -170,9 +192,10 @@ def test_forward_is_the_same_function(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_masked_outputs(dtype):
-    x, weight, bias, dy = draw(69, 65, dtype)
-    _, cache = lnfast.layer_norm_forward(x, 65, weight, bias)
+@pytest.mark.parametrize(("rows", "cols"), [(69, 65), (64, 1024), (9, 16_389), (17, 2**18)])
+def test_masked_outputs(dtype, rows, cols):
+    x, weight, bias, dy = draw(rows, cols, dtype)
+    _, cache = lnfast.layer_norm_forward(x, cols, weight, bias)
     whole = lnfast.layer_norm_backward(dy, cache)
     for mask in np.ndindex(2, 2, 2):
         wanted = tuple(map(bool, mask))

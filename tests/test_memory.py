@@ -40,7 +40,7 @@ class Guarded:
 def run_between_guards(dtype, rows, first):
     guarded = Guarded()
     rng = np.random.default_rng(0)
-    for cols in [*range(1, 70), 127, 129, 255, 257, 1001, 4097]:
+    for cols in [*range(1, 70), 127, 129, 255, 257, 1001, 4097, 16_411]:
         x, dy = rng.standard_normal((2, rows, cols)).astype(dtype)
         x[rows // 2] *= dtype(1e30)  # one row goes the exact way
         weight, bias = rng.standard_normal((2, cols)).astype(dtype)

@@ -4,24 +4,25 @@
 #define STRIPS (GROUP / STRIP)
 
 /* n columns of a block's sums += the terms of one strip after the other */
-ALWAYS void add_columns(const real *terms, const real *more, int n, ptrdiff_t cols, double *sums) {
-    block_sum sum = add_sums(load_sum(sums, cols, n), sum_of(load_n_double(terms, n)));
+ALWAYS void add_columns(const real *terms, const real *more, int n, ptrdiff_t pitch, double *sums) {
+    block_sum sum = add_sums(load_sum(sums, pitch, n), sum_of(load_n_double(terms, n)));
     if (more) sum = add_sums(sum, sum_of(load_n_double(more, n)));
-    store_sum(sums, cols, sum, n);
+    store_sum(sums, pitch, sum, n);
 }
-ALWAYS void add_terms(const real *terms, const real *more, ptrdiff_t n, ptrdiff_t cols, double *sums) {
+ALWAYS void add_terms(const real *terms, const real *more, ptrdiff_t n, ptrdiff_t pitch, double *sums) {
     ptrdiff_t j = 0;
     for (; j + WD <= n; j += WD)
-        add_columns(terms + j, more ? more + j : 0, WD, cols, sums + j);
-    if (j < n) add_columns(terms + j, more ? more + j : 0, (int)(n - j), cols, sums + j);
+        add_columns(terms + j, more ? more + j : 0, WD, pitch, sums + j);
+    if (j < n) add_columns(terms + j, more ? more + j : 0, (int)(n - j), pitch, sums + j);
 }
 
 /* The terms of one or two strips for a tile, into the block's sums. A loop of its own: widened in registers, straight from the rows, the
  * same took twice as long. */
-ALWAYS void add_tile(const strip_terms *terms, const int strips, const tile *t, ptrdiff_t cols, double *sums) {
+ALWAYS void add_tile(const strip_terms *terms, const int strips, const tile *t, double *sums) {
     const ptrdiff_t n = t->last - t->first;
-    add_terms(terms[0].dweight + t->slot, strips > 1 ? terms[1].dweight + t->slot : 0, n, cols, sums + t->first);
-    add_terms(terms[0].dbias + t->slot, strips > 1 ? terms[1].dbias + t->slot : 0, n, cols, sums + PLANES / 2 * cols + t->first);
+    add_terms(terms[0].dweight + t->slot, strips > 1 ? terms[1].dweight + t->slot : 0, n, t->pitch, sums + t->at);
+    add_terms(terms[0].dbias + t->slot, strips > 1 ? terms[1].dbias + t->slot : 0, n, t->pitch,
+              sums + PLANES / 2 * t->pitch + t->at);
 }
 
 /* A tile of a group as it comes: fewer rows, exact rows, no weight, a masked output. */
@@ -47,7 +48,7 @@ NEVER void any_tile(const real *x, const real *dy, const real *weight, const gro
         ROWS(4)
 #undef ROWS
     }
-    if (sums) add_tile(room, strips, t, cols, sums);
+    if (sums) add_tile(room, strips, t, sums);
 }
 
 /* A tile of whole strips with all there is: the compiler's copies for what is constant in it. */
@@ -59,9 +60,9 @@ ALWAYS void compute_tile(const real *x, const real *dy, const real *weight, cons
         compute_strip(x + at * cols, dy + at * cols, weight, g, at, cols, t, STRIP, at_once, 0, streams, terms + at / STRIP,
                       dx + at * cols);
     if (rows > STRIP)
-        add_tile(terms, 2, t, cols, sums);
+        add_tile(terms, 2, t, sums);
     else
-        add_tile(terms, 1, t, cols, sums);
+        add_tile(terms, 1, t, sums);
 }
 typedef void tile_pass(const real *x, const real *dy, const real *weight, const group_gradient *g, int rows, ptrdiff_t cols,
                        const tile *t, real *dx, double *sums);
@@ -83,36 +84,115 @@ ALWAYS tile_pass *choose_pass(ptrdiff_t cols, int streams) {
     return streams ? stream_tile : whole_tile;
 }
 
+/* How the columns of a call's rows are taken */
+typedef struct {
+    tile_pass *pass;
+    int streams;
+    ptrdiff_t cols;
+} columns_plan;
+
+ALWAYS columns_plan plan_columns(const real *x, const real *dy, const real *dx, ptrdiff_t cols, int far) {
+    const int alike = cols % W == 0; /* all rows lie alike: one head for every row */
+    const int streams = far == 2 && alike && dx && dx != x && dx != dy;
+    return (columns_plan){choose_pass(cols, streams), streams, cols};
+}
+
+/* The columns before the first whose dx, or x, is aligned in all rows; 0 where that is not worth it */
+ALWAYS int head_of_rows(const real *x, const real *dx, const columns_plan *plan, ptrdiff_t width) {
+    const int worth = plan->streams || (plan->cols % W == 0 && width >= HEAD_COLUMNS);
+    return worth ? head_of(dx ? dx : x, width) : 0;
+}
+
+/* A tile of a group */
+ALWAYS void compute_group(const real *x, const real *dy, const real *weight, const group_gradient *g, int rows, const tile *t,
+                          const columns_plan *plan, real *dx, double *sums) {
+    if (g->any_exact || rows % STRIP || !weight || !dx || !sums)
+        any_tile(x, dy, weight, g, rows, plan->cols, t, g->any_exact, plan->streams, dx, sums);
+    else
+        plan->pass(x, dy, weight, g, rows, plan->cols, t, dx, sums);
+}
+
+/* The first tile of columns first … last − 1, and the one after; their sums lie at `at` and on, in planes of `pitch` columns */
+ALWAYS tile first_tile(ptrdiff_t first, ptrdiff_t last, int head, ptrdiff_t at, ptrdiff_t pitch) {
+    return (tile){first, last - first - head < TILE ? last : first + head + TILE, head, (W - head) % W, at, pitch};
+}
+ALWAYS void advance(tile *t, ptrdiff_t last) {
+    t->at += t->last - t->first;
+    t->first = t->last;
+    t->last = last - t->first < TILE ? last : t->first + TILE;
+    t->head = t->slot = 0;
+}
+
 NEVER void backward_body(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, ptrdiff_t first,
                          ptrdiff_t last, ptrdiff_t cols, int far, real *dx, double *sums) {
     const int most = cols <= GROUP_COLUMNS ? GROUP : STRIP;
-    const int alike = cols % W == 0; /* all rows lie alike: one head for every row */
-    const int streams = far == 2 && alike && dx && dx != x && dx != dy;
-    const int head = alike && (streams || cols >= HEAD_COLUMNS) ? head_of((dx ? dx : x) + first * cols, cols) : 0;
-    tile_pass *const pass = choose_pass(cols, streams);
+    const columns_plan plan = plan_columns(x, dy, dx, cols, far);
+    const int head = head_of_rows(x + first * cols, dx ? dx + first * cols : 0, &plan, cols);
     group_gradient g;
     if (sums) memset(sums, 0, (size_t)(PLANES * cols) * sizeof *sums);
     for (ptrdiff_t row = first; row < last; row += most) {
         const int rows = (int)(last - row < most ? last - row : most);
         const ptrdiff_t from = row * cols;
-        const int any_exact = take_gradient(x + from, dy + from, weight, mean + row, rstd + row, rows, cols, far, &g);
-        tile t = {0, 0, head, (W - head) % W};
-        while (t.last < cols) {
-            t.first = t.last;
-            t.last = cols - t.first - t.head < TILE ? cols : t.first + t.head + TILE;
-            if (any_exact || rows % STRIP || !weight || !dx || !sums)
-                any_tile(x + from, dy + from, weight, &g, rows, cols, &t, any_exact, streams, dx ? dx + from : 0, sums);
-            else
-                pass(x + from, dy + from, weight, &g, rows, cols, &t, dx + from, sums);
-            t.head = t.slot = 0;
-        }
+        take_gradient(x + from, dy + from, weight, mean + row, rstd + row, rows, cols, far, &g);
+        for (tile t = first_tile(0, cols, head, 0, cols); t.first < cols; advance(&t, cols))
+            compute_group(x + from, dy + from, weight, &g, rows, &t, &plan, dx ? dx + from : 0, sums);
     }
-    if (streams) stream_end();
+    if (plan.streams) stream_end();
 }
 
 static void backward_rows(const void *x, const void *dy, const void *weight, const double *mean, const double *rstd,
                           ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, void *dx, double *sums) {
     const fp_mode mode = fp_enter();
     backward_body(x, dy, weight, mean, rstd, first, last, cols, far, dx, sums);
+    fp_leave(mode);
+}
+
+/* The same in two steps, for rows that are too long for the caches: first all rows' constants, group after group, ... */
+NEVER void constants_body(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd,
+                          ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, group_gradient *g) {
+    for (ptrdiff_t row = first; row < last; row += GROUP)
+        take_gradient(x + row * cols, dy + row * cols, weight, mean + row, rstd + row,
+                      (int)(last - row < GROUP ? last - row : GROUP), cols, far, &g[row / GROUP]);
+}
+
+static void backward_constants(const void *x, const void *dy, const void *weight, const double *mean, const double *rstd,
+                               ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, void *constants) {
+    const fp_mode mode = fp_enter();
+    constants_body(x, dy, weight, mean, rstd, first, last, cols, far, constants);
+    fp_leave(mode);
+}
+
+/* ... then their columns, range after range: into sums that other rows add to as well, or, without sums, dweight and dbias at once */
+NEVER void columns_body(const real *x, const real *dy, const real *weight, const group_gradient *g, ptrdiff_t rows, ptrdiff_t first,
+                        ptrdiff_t last, ptrdiff_t cols, int far, int begins, real *dx, double *sums, real *dweight, real *dbias) {
+    enum { ROOM = TILE + W };
+    const columns_plan plan = plan_columns(x, dy, dx, cols, far);
+    const int head = head_of_rows(x + first, dx ? dx + first : 0, &plan, last - first);
+    const int whole = !sums && (dweight || dbias);
+    double room[PLANES * ROOM];
+    for (int plane = 0; sums && begins && plane < PLANES; ++plane)
+        memset(sums + plane * cols + first, 0, (size_t)(last - first) * sizeof *sums);
+    tile t = whole ? first_tile(first, last, head, 0, ROOM) : first_tile(first, last, head, first, cols);
+    for (; t.first < last; advance(&t, last)) {
+        if (whole) {
+            memset(room, 0, sizeof room);
+            t.at = 0;
+        }
+        for (ptrdiff_t row = 0; row < rows; row += GROUP)
+            compute_group(x + row * cols, dy + row * cols, weight, &g[row / GROUP], (int)(rows - row < GROUP ? rows - row : GROUP),
+                          &t, &plan, dx ? dx + row * cols : 0, whole ? room : sums);
+        if (whole) {
+            if (dweight) fold_plane(room, 1, 0, t.last - t.first, ROOM, dweight + t.first);
+            if (dbias) fold_plane(room + PLANES / 2 * ROOM, 1, 0, t.last - t.first, ROOM, dbias + t.first);
+        }
+    }
+    if (plan.streams) stream_end();
+}
+
+static void backward_columns(const void *x, const void *dy, const void *weight, const void *constants, ptrdiff_t rows,
+                             ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, int begins, void *dx, double *sums,
+                             void *dweight, void *dbias) {
+    const fp_mode mode = fp_enter();
+    columns_body(x, dy, weight, constants, rows, first, last, cols, far, begins, dx, sums, dweight, dbias);
     fp_leave(mode);
 }

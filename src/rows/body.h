@@ -26,8 +26,9 @@
 
 #include "strip.h"
 
-#include "backward.h"
-
 #include "fold.h"
 
-const ln_rows LN_NAME(ln_rows) = {forward_rows, backward_rows, fold_blocks, PLANES};
+#include "backward.h"
+
+const ln_rows LN_NAME(ln_rows) = {forward_rows, backward_rows, backward_constants,    backward_columns, fold_blocks,
+                                  PLANES,       GROUP,         sizeof(group_gradient)};

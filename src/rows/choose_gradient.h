@@ -39,9 +39,9 @@ NEVER int exact_gradients(const real *x, const real *dy, const real *weight, con
     return any;
 }
 
-/* The constants of `rows` rows (at most GROUP); returns whether any goes the exact way */
-ALWAYS int take_gradient(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
-                         ptrdiff_t cols, int far, group_gradient *g) {
+/* The constants of `rows` rows (at most GROUP) */
+ALWAYS void take_gradient(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
+                          ptrdiff_t cols, int far, group_gradient *g) {
     double m[GROUP] = {0}, s[GROUP] = {0}, mean_h[GROUP], mean_hd[GROUP];
     int64_t any_exact = 0;
     gradient_means means;
@@ -53,10 +53,11 @@ ALWAYS int take_gradient(const real *x, const real *dy, const real *weight, cons
     EACH(i, REGS) set_constants(load_d(m + i * WD), load_d(s + i * WD), means.lo[i], means.mean_h[i], means.mean_hd[i], i * WD, g);
     for (int r = 0; r < rows; ++r)
         any_exact |= g->exact[r];
-    if (!any_exact) return 0;
+    g->any_exact = 0;
+    if (!any_exact) return;
     EACH(i, REGS) {
         store_d(mean_h + i * WD, means.mean_h[i]);
         store_d(mean_hd + i * WD, means.mean_hd[i]);
     }
-    return exact_gradients(x, dy, weight, m, s, mean_h, mean_hd, rows, cols, g);
+    g->any_exact = exact_gradients(x, dy, weight, m, s, mean_h, mean_hd, rows, cols, g);
 }

@@ -14,6 +14,7 @@ typedef struct {
     int64_t fit[GROUP];   /* 0: those constants are no good, whatever dy is */
     int64_t exact[GROUP]; /* not 0: instead of those, the row's exact_row */
     exact_row rows[GROUP];
+    int any_exact;
 } group_gradient;
 
 /* The means of all rows of a group, WD rows a register; lo: what float64 (float32: float32) lacks of the mean */

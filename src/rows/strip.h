@@ -20,8 +20,9 @@ typedef struct {
 /* The columns of a tile */
 typedef struct {
     ptrdiff_t first, last; /* at most TILE columns and a head */
-    int head;              /* columns before the first whose dx is aligned; 0 but for the first tile of a row */
+    int head;              /* columns before the first whose dx is aligned; 0 but for the first tile of a range */
     int slot;              /* of the first column */
+    ptrdiff_t at, pitch;   /* where the first column's sums lie, and how far apart their planes */
 } tile;
 
 /* The constants of rows in registers */
@@ -42,7 +43,7 @@ typedef struct {
 ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, const row_constants *c, const group_gradient *g,
                             int at, ptrdiff_t cols, ptrdiff_t j, int n, const rows_kind kind, strip_terms *terms, ptrdiff_t slot,
                             real *dx) {
-    vec w = splat(1), x_r[AT_ONCE], dy_r[AT_ONCE], dx_r[AT_ONCE], term[AT_ONCE];
+    vec w = splat(1), x_r[STRIP], dy_r[STRIP], dx_r[STRIP], term[STRIP];
     /* All loads before all stores: a load behind a store to the same place in another page waits for it. */
     if (weight) w = load_n(weight + j, n);
     EACH(r, kind.rows) {
@@ -50,7 +51,7 @@ ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, c
         x_r[r] = load_n(x + k, n);
         dy_r[r] = load_n(dy + k, n);
         /* From memory, the next group's rows are fetched under this one's arithmetic: a seventh of the time. */
-        if (kind.streams && cols <= GROUP_COLUMNS) {
+        if (kind.streams) {
             fetch(x + k + GROUP * cols);
             fetch(dy + k + GROUP * cols);
         }
