@@ -1,0 +1,45 @@
+"""The scripts in benchmarks/: what they print, draw and write, on the smallest of arrays."""
+
+import runpy
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from lnfast import bench, bench_report
+from lnfast.peers import PEERS
+
+SCRIPTS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a script in short, without PyTorch, whose threads the forks of other tests fear."""
+    monkeypatch.setattr(bench, "REST_SECONDS", 0)
+    monkeypatch.setattr(bench, "WARM_SECONDS", 0)
+    monkeypatch.setattr(bench, "BLOCK_SECONDS", 1e-4)
+    monkeypatch.setattr(type(PEERS["pytorch"]), "missing", lambda *_: "not here")
+
+    def script(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        runpy.run_path(str(SCRIPTS / name), run_name="__main__")
+        return capsys.readouterr().out.splitlines()
+
+    return script
+
+
+def test_growth(run, tmp_path):
+    file, picture = tmp_path / "growth.json", tmp_path / "growth.png"
+    plot = ["--plot", picture] if find_spec("matplotlib") else []
+    lines = run("growth.py", "--largest", 4e5, "--seconds", 0.01, "--json", file, *plot)
+    rows = [line.split() for line in lines if line[:10].strip().replace(",", "").isdigit()]
+    elements = ["100", "316", "768", "3,072", "9,984", "31,488", "99,840", "316,416"]
+    assert [row[2] for row in rows] == elements * 2
+    threads = bench.available_threads() > 1
+    assert [row[6] != "–" for row in rows] == [threads and i % 8 > 5 for i in range(16)]
+    assert sum(line.startswith("slope from 65,536 elements on, in all: ") for line in lines) == 2
+    assert sum("smallest speed-up" in line for line in lines) == 2 * threads
+    with file.open(encoding="utf-8") as text:
+        assert len(bench_report.read(text).cells) == 16
+    assert not plot or picture.read_bytes().startswith(b"\x89PNG")
