@@ -29,6 +29,15 @@ def run(monkeypatch, capsys):
     return script
 
 
+def test_calls(run):
+    lines = run("calls.py", "--seconds", 0.01)
+    start = next(i for i, line in enumerate(lines) if line.startswith("nanoseconds"))
+    assert lines[start].split()[-2:] == ["1×768", "1×8"]
+    times = dict(line.split("  ", 1) for line in lines[start + 1 :])
+    assert {"layer_norm", "layer_norm, out=", "LayerNorm: layer(x)", "np.add(x, x)"} <= times.keys()
+    assert all(int(time) > 0 for pair in times.values() for time in pair.replace(",", "").split())
+
+
 def test_growth(run, tmp_path):
     file, picture = tmp_path / "growth.json", tmp_path / "growth.png"
     plot = ["--plot", picture] if find_spec("matplotlib") else []
