@@ -6,9 +6,9 @@ pytest benchmarks/test_grid.py runs it; `lnfast bench` prints the same grid as o
 import pytest
 
 from lnfast.bench import available_threads, calls_per_block, measure, prepare
-from lnfast.bench_cells import Cell, grid, make_operands
-from lnfast.bench_check import Expected
-from lnfast.peers import COPIES, PEERS
+from lnfast.bench.cells import Cell, grid, make_operands
+from lnfast.bench.check import Expected
+from lnfast.bench.peers import COPIES, PEERS
 
 # What the libraries warn of when they are imported or compile is theirs.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -16,7 +16,7 @@ import numpy as np
 
 import lnfast
 from lnfast.bench import DIRECTIONS, EPS, GRID, ratio, take_turns
-from lnfast.bench_table import microseconds
+from lnfast.bench.table import microseconds
 from lnfast.machine import describe, look_around
 
 ELEMENTS = [round(2 ** (10 + step / 2)) for step in range(19)]  # 1,024 to 524,288

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 
 import lnfast
-from lnfast import bench_command, demo
+from lnfast import demo
+from lnfast.bench import command as bench_command
 from lnfast.machine import cpu_model
 
 

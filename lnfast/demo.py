@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 import lnfast
 from lnfast import bench, reference
-from lnfast.bench_cells import DIRECTIONS, EPS, Operands
-from lnfast.bench_table import microseconds
+from lnfast.bench.cells import DIRECTIONS, EPS, Operands
+from lnfast.bench.peers import PEERS, Peer
+from lnfast.bench.table import microseconds
 from lnfast.machine import describe, look_around
-from lnfast.peers import PEERS, Peer
 
 Array = NDArray[Any]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import lnfast
-from lnfast.peers import Peer
+from lnfast.bench.peers import Peer
 
 # Load average from which the start of a run warns. A quiet machine stands below 0.2; one program
 # that keeps a core busy, this benchmark a minute ago included, brings it to 1.

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import lnfast
-from lnfast import bench, bench_command, bench_progress, cli
-from lnfast.peers import COPIES, PEERS, c_loops, peer
+from lnfast import bench, cli
+from lnfast.bench import command as bench_command
+from lnfast.bench import progress as bench_progress
+from lnfast.bench.peers import COPIES, PEERS, c_loops, peer
 
 COMMAND = str(Path(sys.executable).with_name("lnfast"))
 TINY = ["bench", "--shape", "3x8", "--seconds", "0.05"]

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from lnfast import bench
-from lnfast.bench_cells import DIRECTIONS, GRID
-from lnfast.peers import COPIES, PEERS
+from lnfast.bench.cells import DIRECTIONS, GRID
+from lnfast.bench.peers import COPIES, PEERS
 
 # One element; less than a cache line; rows of which only some are compared; sums of dweight in
 # parts; rows that no number of threads divides. The last for a peer that compiles each shape.

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from lnfast.peers.peer import Array, Call, Peer
+from lnfast.bench.peers.peer import Array, Call, Peer
 
 OPSET, IR_VERSION = 17, 8  # the first with LayerNormalization: any release since 1.12 reads them
 ERRORS_ONLY = 3

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lnfast.peers.peer import Array, Call, Peer
+from lnfast.bench.peers.peer import Array, Call, Peer
 
 
 class Jax(Peer):

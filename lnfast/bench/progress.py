@@ -4,7 +4,7 @@ import sys
 from importlib.util import find_spec
 from typing import Any
 
-from lnfast.bench_cells import Cell
+from lnfast.bench.cells import Cell
 
 
 class Progress:

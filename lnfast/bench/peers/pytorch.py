@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from lnfast.peers.peer import Array, Peer
+from lnfast.bench.peers.peer import Array, Peer
 
 
 class PyTorch(Peer):

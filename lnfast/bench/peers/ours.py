@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import lnfast
-from lnfast.peers.peer import Array, Call, Peer
+from lnfast.bench.peers.peer import Array, Call, Peer
 
 
 class LnFast(Peer):

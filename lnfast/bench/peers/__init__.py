@@ -5,15 +5,15 @@ whole work. Only the call is timed. To add a peer, write its class and enter it 
 over the last axis: weight and bias have one axis.
 """
 
-from lnfast.peers.c_loops import CCopy, CLoops, CStreamingCopy
-from lnfast.peers.jax_jit import Jax
-from lnfast.peers.numba_kernels import Numba
-from lnfast.peers.numpy_formula import NumPyCopy, NumPyFormula
-from lnfast.peers.onnx_runtime import OnnxRuntime
-from lnfast.peers.openvino_model import OpenVino
-from lnfast.peers.ours import LnFast
-from lnfast.peers.peer import Array, Call, Peer
-from lnfast.peers.pytorch import PyTorch, PyTorchCopy, TorchCompile
+from lnfast.bench.peers.c_loops import CCopy, CLoops, CStreamingCopy
+from lnfast.bench.peers.jax_jit import Jax
+from lnfast.bench.peers.numba_kernels import Numba
+from lnfast.bench.peers.numpy_formula import NumPyCopy, NumPyFormula
+from lnfast.bench.peers.onnx_runtime import OnnxRuntime
+from lnfast.bench.peers.openvino_model import OpenVino
+from lnfast.bench.peers.ours import LnFast
+from lnfast.bench.peers.peer import Array, Call, Peer
+from lnfast.bench.peers.pytorch import PyTorch, PyTorchCopy, TorchCompile
 
 __all__ = ["COPIES", "PEERS", "Array", "Call", "Peer"]
 

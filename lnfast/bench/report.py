@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 from lnfast.bench import Measurement, Timing
-from lnfast.bench_cells import Cell
+from lnfast.bench.cells import Cell
 from lnfast.machine import Machine
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from lnfast.peers.peer import Array, Call, Peer
+from lnfast.bench.peers.peer import Array, Call, Peer
 
 
 class NumPyFormula(Peer):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lnfast.peers.peer import Array, Call, Peer
+from lnfast.bench.peers.peer import Array, Call, Peer
 
 
 class OpenVino(Peer):

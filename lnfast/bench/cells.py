@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from lnfast.peers import Array
+from lnfast.bench.peers import Array
 
 EPS = 1e-5
 DIRECTIONS = ("forward", "backward")

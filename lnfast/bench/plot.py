@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from lnfast.bench import Measurement
-from lnfast.bench_report import Report
+from lnfast.bench.report import Report
 from lnfast.machine import describe
 
 # Colours that the colour-blind tell apart (Okabe and Ito, 2008), and shapes for those in doubt.

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from lnfast import reference
-from lnfast.bench_cells import EPS, Cell, Operands
-from lnfast.peers import Array, Peer
+from lnfast.bench.cells import EPS, Cell, Operands
+from lnfast.bench.peers import Array, Peer
 
 CHECKED_ELEMENTS = 2**18  # of y and dx, in rows spread over the array
 CHUNK_ELEMENTS = 2**20  # of float64 work at a time while dweight and dbias are summed

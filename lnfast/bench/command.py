@@ -8,13 +8,14 @@ from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from typing import Any, TextIO
 
-from lnfast import bench, bench_report
-from lnfast.bench_cells import DIRECTIONS, GRID, QUICK, grid
-from lnfast.bench_progress import Progress
-from lnfast.bench_report import Report
-from lnfast.bench_table import LEGEND, Table
+from lnfast import bench
+from lnfast.bench import report as bench_report
+from lnfast.bench.cells import DIRECTIONS, GRID, QUICK, grid
+from lnfast.bench.peers import COPIES, PEERS, Peer
+from lnfast.bench.progress import Progress
+from lnfast.bench.report import Report
+from lnfast.bench.table import LEGEND, Table
 from lnfast.machine import describe, look_around
-from lnfast.peers import COPIES, PEERS, Peer
 
 ALWAYS_MEASURED = ("lnfast", "copy")
 EVERYBODY = "all"
@@ -146,7 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
         if json_file:
             bench_report.write(report, json_file)
         if plot_file:
-            from lnfast.bench_plot import draw
+            from lnfast.bench.plot import draw
 
             draw(report, plot_file)
     return 1 if table.problems() else 0

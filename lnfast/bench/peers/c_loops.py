@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from lnfast.peers.numpy_formula import statistics
-from lnfast.peers.peer import PARALLEL_ELEMENTS, Array, Call, Peer
+from lnfast.bench.peers.numpy_formula import statistics
+from lnfast.bench.peers.peer import PARALLEL_ELEMENTS, Array, Call, Peer
 
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
 REALS = {"float32": "float", "float64": "double"}

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from math import exp, log
 
 from lnfast.bench import Measurement
-from lnfast.bench_cells import Cell
-from lnfast.peers import PEERS
+from lnfast.bench.cells import Cell
+from lnfast.bench.peers import PEERS
 
 LEGEND = (
     "µs     one whole call, its output allocated: the median over the turns",

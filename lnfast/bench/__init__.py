@@ -13,9 +13,9 @@ from statistics import median
 from time import perf_counter, sleep
 
 import lnfast
-from lnfast.bench_cells import EPS, Cell, Operands, make_operands
-from lnfast.bench_check import Expected
-from lnfast.peers import COPIES, PEERS, Call, Peer
+from lnfast.bench.cells import EPS, Cell, Operands, make_operands
+from lnfast.bench.check import Expected
+from lnfast.bench.peers import COPIES, PEERS, Call, Peer
 
 SECONDS, QUICK_SECONDS = 5.0, 1.0  # for a cell: some twenty turns, and five
 BLOCK_SECONDS = 4e-3  # one peer's share of a turn: long against the clock, short against a hiccup
