@@ -15,10 +15,10 @@ import numpy as np
 
 import lnfast
 from lnfast.bench import present, take_turns
-from lnfast.bench_cells import EPS, GRID, Cell, make_operands
-from lnfast.bench_command import parse_seconds
+from lnfast.bench.cells import EPS, GRID, Cell, make_operands
+from lnfast.bench.command import parse_seconds
+from lnfast.bench.peers import PEERS
 from lnfast.machine import describe, look_around
-from lnfast.peers import PEERS
 
 COLS = (768, 8)
 WIDTH = 40  # of the names

@@ -17,14 +17,14 @@ from statistics import linear_regression
 
 import numpy as np
 
-from lnfast import bench_report
 from lnfast.bench import available_threads, measure, present
-from lnfast.bench_cells import DIRECTIONS, GRID, Cell
-from lnfast.bench_command import open_file, parse_seconds
-from lnfast.bench_report import Report
-from lnfast.bench_table import Table, microseconds, number
+from lnfast.bench import report as bench_report
+from lnfast.bench.cells import DIRECTIONS, GRID, Cell
+from lnfast.bench.command import open_file, parse_seconds
+from lnfast.bench.peers import PEERS
+from lnfast.bench.report import Report
+from lnfast.bench.table import Table, microseconds, number
 from lnfast.machine import describe, look_around
-from lnfast.peers import PEERS
 
 SIZES = [round(10 ** (step / 2)) for step in range(4, 17)]  # elements: 100 to 10⁸
 # Elements from which a call takes a second thread: twice those of one in src/threads.pxd.

@@ -11,7 +11,7 @@ from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from kernels cimport ln_choose, ln_isa, ln_isa_at, ln_rows, ln_rows_f32, ln_rows_f64, run_backward, run_forward
 from plain cimport (
     PyArray_DATA, is_apart_for_dx, is_like, is_parameter, is_plain, is_plain_out, is_same_or_apart, is_statistic, overlap,
-    plain_axes,
+    plain_axes, plain_mask, plain_threads,
 )
 from threads cimport available_threads, ln_cap_threads, ln_openmp, ln_set_quota, ln_watch_forks
 
@@ -202,7 +202,8 @@ def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, ou
         else:
             y = None
         if y is not None:
-            if num_threads is not None:
+            call.threads = plain_threads(num_threads)
+            if call.threads < 0:
                 call.threads = _checks.threads(num_threads)
             call_forward(&call, PyArray_DATA(y), NULL, NULL)
             return y
@@ -246,7 +247,8 @@ def layer_norm_forward(x, normalized_shape=None, weight=None, bias=None, eps=1e-
     if out is None and check_finite is False:
         axes = plan_plain(x, normalized_shape, weight, bias, eps, &call)
         if axes:
-            if num_threads is not None:
+            call.threads = plain_threads(num_threads)
+            if call.threads < 0:
                 call.threads = _checks.threads(num_threads)
             if weight is not None:
                 weight = cnp.PyArray_NewCopy(<cnp.ndarray> weight, cnp.NPY_CORDER)
@@ -319,16 +321,18 @@ def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, 
     cdef Call call
     cdef cnp.ndarray x
     cdef int axes
-    if check_finite is False and output_mask is ALL and type(cache) is LayerNormCache:
+    cdef int asked = plain_mask(output_mask)
+    if check_finite is False and asked >= 0 and (out is None or asked & 1) and type(cache) is LayerNormCache:
         axes = plan_cache(<tuple> cache, &call)
         if axes and is_plain(dy):
             x = <cnp.ndarray> (<tuple> cache)[0]
             if is_like(<cnp.ndarray> dy, x) and (out is None or is_apart_for_dx(out, dy, <tuple> cache)):
-                if num_threads is not None:
+                call.threads = plain_threads(num_threads)
+                if call.threads < 0:
                     call.threads = _checks.threads(num_threads)
-                dx = empty_like(x) if out is None else out
-                dweight = empty_parameter(x, axes)
-                dbias = empty_parameter(x, axes)
+                dx = out if out is not None else empty_like(x) if asked & 1 else None
+                dweight = empty_parameter(x, axes) if asked & 2 else None
+                dbias = empty_parameter(x, axes) if asked & 4 else None
                 call_backward(&call, data_or_null(dy), <double *> data_or_null((<tuple> cache)[3]),
                               <double *> data_or_null((<tuple> cache)[4]), data_or_null(dx), data_or_null(dweight),
                               data_or_null(dbias))
@@ -340,9 +344,6 @@ def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, 
     call_backward(&call, data_or_null(args.dy), <double *> data_or_null(args.mean), <double *> data_or_null(args.rstd),
                   data_or_null(args.dx), data_or_null(dweight), data_or_null(dbias))
     return _arguments.deliver_backward(args, dweight, dbias)
-
-
-cdef object ALL = layer_norm_backward.__kwdefaults__["output_mask"]
 
 
 cdef inline int plan_cache(tuple cache, Call *call) noexcept:

@@ -23,6 +23,31 @@ cdef inline bint is_plain(object x) noexcept:
     return dtype == cnp.NPY_FLOAT32 or dtype == cnp.NPY_FLOAT64
 
 
+cdef inline int plain_threads(object num_threads) noexcept:
+    """num_threads where it is None (0: decide yourself) or an exact int of 1 to 1,024, else -1."""
+    cdef int overflow = 0
+    cdef long long n
+    if num_threads is None:
+        return 0
+    if not PyLong_CheckExact(num_threads):
+        return -1
+    n = PyLong_AsLongLongAndOverflow(num_threads, &overflow)
+    return <int> n if overflow == 0 and 1 <= n <= 1024 else -1
+
+
+cdef inline int plain_mask(object mask) noexcept:
+    """The outputs a mask asks for (1: dx, 2: dweight, 4: dbias) where it is a tuple of three bools, else -1."""
+    cdef int asked = 0, i
+    if type(mask) is not tuple or len(<tuple> mask) != 3:
+        return -1
+    for i in range(3):
+        if (<tuple> mask)[i] is True:
+            asked |= 1 << i
+        elif (<tuple> mask)[i] is not False:
+            return -1
+    return asked
+
+
 cdef inline bint is_parameter(object w, cnp.ndarray x, int axes, void **data) noexcept:
     """None, or a plain array of x's dtype with the shape of x's last axes; *data its elements."""
     cdef int axis

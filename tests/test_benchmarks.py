@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lnfast import bench, bench_report
-from lnfast.peers import PEERS
+from lnfast import bench
+from lnfast.bench import report as bench_report
+from lnfast.bench.peers import PEERS
 
 SCRIPTS = Path(__file__).parents[1] / "benchmarks"
 
