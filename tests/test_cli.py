@@ -16,7 +16,7 @@ import lnfast
 from lnfast import bench, cli
 from lnfast.bench import command as bench_command
 from lnfast.bench import progress as bench_progress
-from lnfast.bench.peers import COPIES, PEERS, c_loops, peer
+from lnfast.bench.peers import COPIES, PEERS, REFILLING, c_loops, peer
 
 COMMAND = str(Path(sys.executable).with_name("lnfast"))
 TINY = ["bench", "--shape", "3x8", "--seconds", "0.05"]
@@ -108,6 +108,9 @@ def test_bench(tmp_path):
             expected -= {"ONNX Runtime", "OpenVINO"}
         assert set(timings) == expected | names_of(COPIES)
         assert timings["lnfast"]["ratio"] == 1
+        refilling = any(peer.refills and peer.missing() is None for peer in PEERS.values())
+        assert (REFILLING.name in timings) == refilling
+        assert not refilling or timings[REFILLING.name]["ratio"] == 1
         copies = names_of(COPIES)
         assert measured["copy"] == min(copies, key=lambda name: timings[name]["seconds"])
         for timing in timings.values():

@@ -15,7 +15,7 @@ from time import perf_counter, sleep
 import lnfast
 from lnfast.bench.cells import EPS, Cell, Operands, make_operands
 from lnfast.bench.check import Expected
-from lnfast.bench.peers import COPIES, PEERS, Call, Peer
+from lnfast.bench.peers import COPIES, PEERS, REFILLING, Call, Peer
 
 SECONDS, QUICK_SECONDS = 5.0, 1.0  # for a cell: some twenty turns, and five
 BLOCK_SECONDS = 4e-3  # one peer's share of a turn: long against the clock, short against a hiccup
@@ -32,7 +32,7 @@ class Timing:
     """One peer in one cell."""
 
     seconds: float | None  # of one call; None where it failed
-    ratio: float | None  # seconds over those of lnfast, taken turn by turn
+    ratio: float | None  # seconds over those of lnfast (with out=, if it refills), turn by turn
     problem: str | None  # what is wrong with its result
 
 
@@ -60,6 +60,9 @@ def measure(
     ours = PEERS["lnfast"]
     others = present(num_threads=num_threads) if peers is None else peers
     everyone = [ours, *(peer for peer in others if peer is not ours)]
+    if any(peer.refills for peer in others):
+        everyone.insert(1, REFILLING)
+    refilling = {peer.name for peer in everyone if peer.refills}
     operands = make_operands(cell)
     expected = Expected(cell, operands)
     calls: dict[str, Call] = {}
@@ -73,14 +76,18 @@ def measure(
                     continue
                 problems[peer.name] = expected.compare(peer, call())
             except Exception as error:
-                if peer is ours:
+                if peer in (ours, REFILLING):
                     raise
                 problems[peer.name] = f"{type(error).__name__}: {error}"
             else:
                 calls[peer.name] = call
         times = take_turns(calls, seconds)
+
+    def own(name: str) -> list[float]:
+        return times[REFILLING.name if name in refilling else ours.name]
+
     timings = {
-        name: Timing(median(times[name]), ratio(times[name], times[ours.name]), problem)
+        name: Timing(median(times[name]), ratio(times[name], own(name)), problem)
         if name in times
         else Timing(None, None, problem)
         for name, problem in problems.items()

@@ -12,7 +12,8 @@ LEGEND = (
     "GB/s   x and y (forward), or x, dy and dx (backward), moved once",
     "×copy  time of lnfast over that of the fastest of several copies of the same bytes",
     "ratio  time of the peer over that of lnfast: above 1, lnfast is faster (NumPy and C have one",
-    "       thread; ONNX Runtime and OpenVINO fill the same output again and again)",
+    "       thread; ONNX Runtime and OpenVINO fill one output again and again, and so does lnfast",
+    "       in their ratios, with out=)",
 )
 
 LIBRARIES = [peer.name for peer in PEERS.values() if peer.is_library]

@@ -14,7 +14,7 @@ class OnnxRuntime(Peer):
     """A model of one node; y lands in the same buffer at every call. There is no backward pass."""
 
     name, module, package = "ONNX Runtime", "onnxruntime", "onnxruntime"
-    is_library = True
+    is_library = refills = True
 
     def missing(self, num_threads: int | None = None) -> str | None:
         if reason := super().missing(num_threads):

@@ -15,7 +15,7 @@ class OpenVino(Peer):
     """
 
     name, module, package = "OpenVINO", "openvino", "openvino"
-    is_library = True
+    is_library = refills = True
 
     def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call | None:
         if x.dtype != np.float32:

@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 import lnfast
-from lnfast.bench.peers.peer import Array, Call, Peer
+from lnfast.bench.peers.peer import Array, Peer
 
 
 class LnFast(Peer):
@@ -27,9 +30,22 @@ class LnFast(Peer):
         finally:
             lnfast.set_num_threads(cap)
 
-    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call:
+    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> partial[Any]:
         return partial(lnfast.layer_norm, x, weight.shape, weight, bias, eps)
 
-    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
+    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> partial[Any]:
         _, cache = lnfast.layer_norm_forward(x, weight.shape, weight, None, eps)
         return partial(lnfast.layer_norm_backward, dy, cache)
+
+
+class LnFastRefilling(LnFast):
+    """The same with out=, to measure those against who fill one output again and again."""
+
+    name = "lnfast, out="
+    refills = True
+
+    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> partial[Any]:
+        return partial(super().forward(x, weight, bias, eps), out=np.empty_like(x))
+
+    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> partial[Any]:
+        return partial(super().backward(dy, x, weight, eps), out=np.empty_like(x))

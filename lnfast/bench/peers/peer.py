@@ -24,6 +24,7 @@ class Peer:
     package: str  # what pip calls it
     is_layer_norm = True  # whether its results are y and dx, dweight, dbias; else it is a copy
     is_library = False  # whether a program could call it in place of lnfast, as it comes
+    refills = False  # whether its calls fill one output again and again, none freshly allocated
     by_default = True  # whether it takes part without being named
     num_threads = 1  # what the calls it prepares use
 
