@@ -1,4 +1,10 @@
-/* gradient_f32.h: float32's gradient sums: float32 products and first additions, as many roundings as the bounds leave, then float64. */
+/* gradient_f32.h: float32's gradient sums: float32 products and first additions, as many roundings as the bounds leave, then float64.
+ *
+ * dx = (h · rstd − k1) − (x − hi) · k2 may be off by eight roundings (eps / 2 each) of each of its terms:
+ *   |h|                       h, rstd, their product, two subtractions: 5
+ *   mean|h|                   h, two additions, rstd, k1, two subtractions: 7
+ *   |xhat| · mean|h · xhat|   h, x − hi, their product, one addition; x − hi, k2, their product, one subtraction: 8
+ * x − hi lacks lo, which k1 makes good: k1 = rstd · mean(h) − lo · k2. */
 
 /* Columns whose products are added before they are widened: two of h · (x − hi), four of h */
 #define STEP 64

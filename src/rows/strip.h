@@ -1,7 +1,7 @@
 /* strip.h: the rows of a strip, column by column: dx out, and the rows' terms of dweight and dbias. Knows columns. Does not know blocks. */
 
-/* Rows whose terms are added as (r0 + r1) + (r2 + r3) before they go to the block's sums: for float32 two roundings, what the bounds
- * leave. */
+/* Rows whose terms are added as (r0 + r1) + (r2 + r3) before they go to the block's sums: for float32 two roundings. With x − hi, rstd,
+ * their product, − lo · rstd, the product with dy, and the result's own that makes the eight that the bound of dweight allows. */
 #define STRIP 4
 /* Rows computed at once: all four where their constants find registers, else two and two. */
 #if LN_BYTES == 64 /* 32 registers */
