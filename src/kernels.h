@@ -52,6 +52,7 @@ typedef void ln_constants(const void *x,      /* in   (rows, cols)              
                           ptrdiff_t last,     /* in   the row after the last, another or rows                  */
                           ptrdiff_t cols,     /* in   ≥ 1                                                      */
                           int far,            /* in   how far away the arrays are                              */
+                          int wanted,         /* in   1: dx is                                                 */
                           void *constants     /* out  (⌈rows / group⌉,) of constants_size bytes                */
 );
 

@@ -15,7 +15,7 @@ cdef extern from "kernels.h" nogil:
     ctypedef void ln_backward(const void *, const void *, const void *, const double *, const double *,
                               Py_ssize_t, Py_ssize_t, Py_ssize_t, int, void *, double *) noexcept
     ctypedef void ln_constants(const void *, const void *, const void *, const double *, const double *,
-                               Py_ssize_t, Py_ssize_t, Py_ssize_t, int, void *) noexcept
+                               Py_ssize_t, Py_ssize_t, Py_ssize_t, int, int, void *) noexcept
     ctypedef void ln_columns(const void *, const void *, const void *, const void *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
                              Py_ssize_t, int, int, void *, double *, void *, void *) noexcept
     ctypedef void ln_fold(const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, void *, void *) noexcept
@@ -195,14 +195,14 @@ cdef inline int run_columns(const ln_rows *kernels, const void *x, const void *d
     while first < rows:
         last = min(rows, first + band)
         if threads == 1:
-            kernels.constants(x, dy, weight, mean, rstd, first, last, cols, far, constants)
+            kernels.constants(x, dy, weight, mean, rstd, first, last, cols, far, dx != NULL, constants)
             for task in range(tasks):
                 run_task(kernels, x, dy, weight, constants, rows, first, last, task * each, min(cols, (task + 1) * each), cols,
                          far, itemsize, dx, sums, dweight, dbias)
         else:
             for task in prange((last - first + group - 1) // group, schedule="dynamic", num_threads=threads):
                 kernels.constants(x, dy, weight, mean, rstd, first + task * group, min(last, first + (task + 1) * group), cols,
-                                  far, constants)
+                                  far, dx != NULL, constants)
             for task in prange(tasks, schedule="dynamic", num_threads=threads):
                 run_task(kernels, x, dy, weight, constants, rows, first, last, task * each, min(cols, (task + 1) * each), cols,
                          far, itemsize, dx, sums, dweight, dbias)

@@ -65,7 +65,7 @@ static void run(int is_f64, ptrdiff_t cols, double scale) {
     add(dbias, row * size);
     const ptrdiff_t middle = cols / 3;
     char *constants = room(2 * kernels->constants_size);
-    kernels->constants(x, dy, weight, mean, rstd, 0, ROWS, cols, 0, constants);
+    kernels->constants(x, dy, weight, mean, rstd, 0, ROWS, cols, 0, 1, constants);
     kernels->columns(x, dy, weight, constants, ROWS, 0, middle, cols, 0, 1, dx, NULL, dweight, dbias);
     kernels->columns(x, dy, weight, constants, ROWS, middle, cols, cols, 0, 1, dx, NULL, dweight, dbias);
     free(constants);

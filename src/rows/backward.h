@@ -133,7 +133,7 @@ NEVER void backward_body(const real *x, const real *dy, const real *weight, cons
     for (ptrdiff_t row = first; row < last; row += most) {
         const int rows = (int)(last - row < most ? last - row : most);
         const ptrdiff_t from = row * cols;
-        take_gradient(x + from, dy + from, weight, mean + row, rstd + row, rows, cols, far, &g);
+        take_gradient(x + from, dy + from, weight, mean + row, rstd + row, rows, cols, far, dx != 0, &g);
         for (tile t = first_tile(0, cols, head, 0, cols); t.first < cols; advance(&t, cols))
             compute_group(x + from, dy + from, weight, &g, rows, &t, &plan, dx ? dx + from : 0, sums);
     }
@@ -149,16 +149,16 @@ static void backward_rows(const void *x, const void *dy, const void *weight, con
 
 /* The same in two steps, for rows that are too long for the caches: first all rows' constants, group after group, ... */
 NEVER void constants_body(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd,
-                          ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, group_gradient *g) {
+                          ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, int wanted, group_gradient *g) {
     for (ptrdiff_t row = first; row < last; row += GROUP)
         take_gradient(x + row * cols, dy + row * cols, weight, mean + row, rstd + row,
-                      (int)(last - row < GROUP ? last - row : GROUP), cols, far, &g[row / GROUP]);
+                      (int)(last - row < GROUP ? last - row : GROUP), cols, far, wanted, &g[row / GROUP]);
 }
 
 static void backward_constants(const void *x, const void *dy, const void *weight, const double *mean, const double *rstd,
-                               ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, void *constants) {
+                               ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, int wanted, void *constants) {
     const fp_mode mode = fp_enter();
-    constants_body(x, dy, weight, mean, rstd, first, last, cols, far, constants);
+    constants_body(x, dy, weight, mean, rstd, first, last, cols, far, wanted, constants);
     fp_leave(mode);
 }
 

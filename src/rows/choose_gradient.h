@@ -12,14 +12,14 @@ ALWAYS int is_without_gradient(const real *dy, const real *weight, ptrdiff_t col
     return 1;
 }
 
-/* WD rows' constants from their means. exact: where a test fails, NaN included. */
-ALWAYS void set_constants(vd mean, vd rstd, vd lo, vd mean_h, vd mean_hd, int at, group_gradient *g) {
+/* WD rows' constants from their means. exact: where a test fails, NaN included; without dx, only what is not fit. */
+ALWAYS void set_constants(vd mean, vd rstd, vd lo, vd mean_h, vd mean_hd, int wanted, int at, group_gradient *g) {
     const vd size = magnitude(mean_h) + magnitude(mean_hd) * rstd;
     const vd k2 = (rstd * rstd) * (rstd * mean_hd);
     const vm sized = round_constants(mean, rstd, lo, mean_h, k2, size, at, g) & (size >= SCALE_MIN) & (size * rstd <= SCALE_MAX);
     const vm fit = load_m(g->fit + at) & (rstd >= 1 / RSTD_MAX) & (rstd <= RSTD_MAX);
     store_m(g->fit + at, fit);
-    store_m(g->exact + at, ~(fit & sized));
+    store_m(g->exact + at, ~(wanted ? fit & sized : fit));
 }
 
 /* The exact way for the rows that are marked for it, but for those where h is 0 throughout: their constants are right as they are.
@@ -39,9 +39,9 @@ NEVER int exact_gradients(const real *x, const real *dy, const real *weight, con
     return any;
 }
 
-/* The constants of `rows` rows (at most GROUP) */
+/* The constants of `rows` rows (at most GROUP); wanted: dx is */
 ALWAYS void take_gradient(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
-                          ptrdiff_t cols, int far, group_gradient *g) {
+                          ptrdiff_t cols, int far, int wanted, group_gradient *g) {
     double m[GROUP] = {0}, s[GROUP] = {0}, mean_h[GROUP], mean_hd[GROUP];
     int64_t any_exact = 0;
     gradient_means means;
@@ -49,8 +49,9 @@ ALWAYS void take_gradient(const real *x, const real *dy, const real *weight, con
         m[r] = mean[r];
         s[r] = rstd[r];
     }
-    take_means(x, dy, weight, m, rows, cols, far, &means);
-    EACH(i, REGS) set_constants(load_d(m + i * WD), load_d(s + i * WD), means.lo[i], means.mean_h[i], means.mean_hd[i], i * WD, g);
+    take_means(x, dy, weight, m, rows, cols, far, wanted, &means);
+    EACH(i, REGS)
+    set_constants(load_d(m + i * WD), load_d(s + i * WD), means.lo[i], means.mean_h[i], means.mean_hd[i], wanted, i * WD, g);
     for (int r = 0; r < rows; ++r)
         any_exact |= g->exact[r];
     g->any_exact = 0;

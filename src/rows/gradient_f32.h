@@ -102,9 +102,9 @@ ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, p
     }
 }
 
-/* mean(h) and mean(h · (x − mean)) = mean(h · (x − hi)) − lo · mean(h), for `rows` rows */
+/* mean(h) and mean(h · (x − mean)) = mean(h · (x − hi)) − lo · mean(h), for `rows` rows; 0 where dx is not wanted */
 ALWAYS void take_means(const float *x, const float *dy, const float *weight, const double *mean, int rows, ptrdiff_t cols, int far,
-                       gradient_means *means) {
+                       int wanted, gradient_means *means) {
     const vd share = splat_d(1 / (double)cols);
     vd h[GROUP][REGS], hd[GROUP][REGS];
     float hi[GROUP];
@@ -112,7 +112,7 @@ ALWAYS void take_means(const float *x, const float *dy, const float *weight, con
     for (int r = 0, some; r < GROUP; r += some) {
         const ptrdiff_t at = r * cols;
         some = rows - r >= SUMMED ? SUMMED : 1;
-        if (r >= rows)
+        if (r >= rows || !wanted)
             EACH(i, REGS) h[r][i] = hd[r][i] = (vd){0};
         else if (some == SUMMED && weight)
             sum_gradient(x + at, dy + at, weight, cols, SUMMED, hi + r, far, h + r, hd + r);

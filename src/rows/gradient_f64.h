@@ -50,7 +50,8 @@ ALWAYS void center_gradient(const double *x, const double *dy, const double *wei
 
 /* lo, mean(h) and mean(h · (x − mean)) of `rows` rows */
 ALWAYS void take_means(const double *x, const double *dy, const double *weight, const double *mean, int rows, ptrdiff_t cols,
-                       int far, gradient_means *means) {
+                       int far, int wanted, gradient_means *means) {
+    (void)wanted; /* lo is, for dweight */
     gradient_lanes lanes;
     vd d[REGS], d_error[REGS], h[REGS], h_error[REGS], hd[REGS], hd_error[REGS];
     for (int r = 0; r < GROUP; ++r) {

@@ -63,12 +63,12 @@ ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, c
             scale_columns(x + k, dy + k, weight ? weight + j : 0, n, &g->rows[at + r], dx_part, term_part);
             dx_r[r] = load(dx_part);
             term[r] = load(term_part);
-        } else {
-            const vec d = x_r[r] - c->hi[r];
-            const vec h = weight ? dy_r[r] * w : dy_r[r];
-            dx_r[r] = (h * c->rstd[r] - c->k1[r]) - d * c->k2[r];
-            term[r] = dy_r[r] * (d * c->rstd[r] - c->lo_rstd[r]);
+            if (!g->fit[at + r]) continue; /* else dy decided, which is nothing to the term: the same without dx */
         }
+        const vec d = x_r[r] - c->hi[r];
+        const vec h = weight ? dy_r[r] * w : dy_r[r];
+        if (!kind.any_exact || !g->exact[at + r]) dx_r[r] = (h * c->rstd[r] - c->k1[r]) - d * c->k2[r];
+        term[r] = dy_r[r] * (d * c->rstd[r] - c->lo_rstd[r]);
     }
     if (terms) {
         vec dweight = term[0], dbias = dy_r[0];
