@@ -14,7 +14,8 @@ from statistics import median
 import numpy as np
 
 import lnfast
-from lnfast.bench import DIRECTIONS, EPS, GRID, ratio, take_turns
+from lnfast.bench import ratio, take_turns
+from lnfast.bench.cells import DIRECTIONS, EPS, GRID
 from lnfast.bench.table import microseconds
 from lnfast.machine import describe, look_around
 

@@ -52,9 +52,9 @@ cdef extern from * nogil:
     void ln_watch_forks()
     int ln_allowed_cpus()
 
-# Elements one thread takes before a second is woken. Two threads break even at 23,000 elements (benchmarks/threads.py), but until
-# 65,000 they gain less than a third, and after its work a thread spins for some milliseconds on a core that NumPy's BLAS may want
-# next: a sentence encoder with 25,000 elements a call ran four times slower for it.
+# Elements one thread takes before a second is woken. Two threads break even at 16,000 elements and gain a half at 46,000
+# (benchmarks/threads.py), but after its work a thread spins for some milliseconds on a core that NumPy's BLAS may want next: a
+# sentence encoder with 25,000 elements a call ran four times slower for it.
 cdef enum:
     ELEMENTS_PER_THREAD = 32768
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import lnfast
 from lnfast import bench
 from lnfast.bench import report as bench_report
 from lnfast.bench.peers import PEERS
@@ -28,6 +29,14 @@ def run(monkeypatch, capsys):
         return capsys.readouterr().out.splitlines()
 
     return script
+
+
+@pytest.mark.skipif(lnfast.get_num_threads() < 2, reason="one thread: nothing to compare")
+def test_threads(run):
+    lines = run("threads.py", "--seconds", 0.001, "--cols", 16)
+    assert [line.split(",")[0] for line in lines if "rows of 16" in line] == ["forward", "backward"]
+    assert sum(line.startswith("a second thread") for line in lines) == 2
+    assert sum(line.split()[:2] == ["64", "1,024"] for line in lines) == 2
 
 
 def test_calls(run):
