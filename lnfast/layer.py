@@ -145,7 +145,11 @@ class LayerNorm:
             As `lnfast.layer_norm_backward` does, and for the cache of a layer of another
             shape. The gradients are then as they were.
         """
-        if isinstance(cache, LayerNormCache) and cache.normalized_shape != self.normalized_shape:
+        # What `forward` made has this layer's own tuple; what is built by hand is looked at.
+        if (
+            isinstance(cache, LayerNormCache)
+            and cache.normalized_shape is not self.normalized_shape
+        ):
             made_for = (
                 np.shape(cache.weight)
                 if cache.normalized_shape is None

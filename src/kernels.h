@@ -6,12 +6,14 @@
  * globals. It computes in round-to-nearest without flush-to-zero whatever the caller's mode, and puts that back.
  * The bits it writes depend on the row (and, for sums, on the block) alone: not on the range it is called
  * with, the instruction set, the alignment, or `far`.
- * far: 0 in the caches next to a core; 1 not: inputs are fetched ahead of their use; 2 in no cache: besides, an output that is no input
- * is written past them. */
+ * far: near in the caches next to a core; beyond them inputs are fetched ahead of their use; in memory, besides, an output that is no
+ * input is written past the caches. */
 #ifndef LN_KERNELS_H
 #define LN_KERNELS_H
 
 #include <stddef.h>
+
+enum { LN_NEAR, LN_BEYOND_CORE, LN_IN_MEMORY }; /* far */
 
 /* y = (x − mean) · rstd · weight + bias for rows first … last − 1 */
 typedef void ln_forward(const void *x,      /* in   (rows, cols)                                             */

@@ -1,7 +1,7 @@
 """The Cython kernels: a plan of row blocks or column ranges, and prange over it. Knows OpenMP.
 
-Nothing here holds the GIL, raises, or looks at a Python object. Work is split by shape, never by thread: forward's split does
-not show in its bits, backward's blocks depend on the numbers of rows and columns alone.
+Nothing here holds the GIL, raises, or looks at a Python object. Work is split by shape, never by thread: the splits of forward
+and of columns do not show in the bits, backward's blocks depend on the numbers of rows and columns alone.
 """
 from cython.parallel cimport prange
 from libc.math cimport NAN
@@ -10,6 +10,9 @@ from libc.stdlib cimport free, malloc
 from threads cimport ELEMENTS_PER_THREAD, plan_threads
 
 cdef extern from "kernels.h" nogil:
+    enum: LN_NEAR
+    enum: LN_BEYOND_CORE
+    enum: LN_IN_MEMORY
     ctypedef void ln_forward(const void *, const void *, const void *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
                              double, int, void *, double *, double *) noexcept
     ctypedef void ln_backward(const void *, const void *, const void *, const double *, const double *,
@@ -73,7 +76,7 @@ cdef enum:
 
 cdef inline int plan_far(Py_ssize_t size) noexcept nogil:
     """How far away the arrays of a call that moves `size` bytes are: kernels.h."""
-    return 2 if size >= STREAM_BYTES else 1 if size >= AHEAD_BYTES else 0
+    return LN_IN_MEMORY if size >= STREAM_BYTES else LN_BEYOND_CORE if size >= AHEAD_BYTES else LN_NEAR
 
 
 cdef inline Py_ssize_t plan_rows(Py_ssize_t rows, Py_ssize_t cols, int planes) noexcept nogil:
@@ -175,53 +178,58 @@ cdef inline int run_blocks(const ln_rows *kernels, const void *x, const void *dy
 cdef inline int run_columns(const ln_rows *kernels, const void *x, const void *dy, const void *weight, const double *mean,
                             const double *rstd, Py_ssize_t rows, Py_ssize_t cols, int threads, int far, int itemsize, void *dx,
                             void *dweight, void *dbias) noexcept nogil:
-    """For long rows: a band's constants row by row, then its columns, whose sums, if there are more bands, go through all."""
-    cdef Py_ssize_t group = kernels.group, groups = (rows + group - 1) // group
-    cdef Py_ssize_t band = max(<Py_ssize_t>threads, BAND_BYTES // (2 * cols * itemsize * group)) * group
-    cdef Py_ssize_t each = max(<Py_ssize_t>TASK_COLUMNS, cols // (threads * TURNS) // TASK_COLUMNS * TASK_COLUMNS)
-    cdef Py_ssize_t tasks = (cols + each - 1) // each
-    cdef Py_ssize_t first, last, task
-    cdef int wanted = dweight != NULL or dbias != NULL
+    """For long rows, band after band of them; sums go from one to the next, where there are more than one."""
+    cdef Py_ssize_t group = kernels.group
+    cdef Py_ssize_t band = min(rows, max(<Py_ssize_t>threads, BAND_BYTES // (2 * cols * itemsize * group)) * group)
+    cdef Py_ssize_t first = 0, at
     cdef double *sums = NULL
-    cdef char *constants = <char *>malloc(groups * kernels.constants_size)
+    cdef void *constants = malloc((band + group - 1) // group * kernels.constants_size)
     if constants == NULL:
         return -1
-    if wanted and rows > band:
+    if band < rows and (dweight != NULL or dbias != NULL):
         sums = <double *>malloc(kernels.planes * cols * sizeof(double))
         if sums == NULL:
             free(constants)
             return -1
-    first = 0
     while first < rows:
-        last = min(rows, first + band)
-        if threads == 1:
-            kernels.constants(x, dy, weight, mean, rstd, first, last, cols, far, dx != NULL, constants)
-            for task in range(tasks):
-                run_task(kernels, x, dy, weight, constants, rows, first, last, task * each, min(cols, (task + 1) * each), cols,
-                         far, itemsize, dx, sums, dweight, dbias)
-        else:
-            for task in prange((last - first + group - 1) // group, schedule="dynamic", num_threads=threads):
-                kernels.constants(x, dy, weight, mean, rstd, first + task * group, min(last, first + (task + 1) * group), cols,
-                                  far, dx != NULL, constants)
-            for task in prange(tasks, schedule="dynamic", num_threads=threads):
-                run_task(kernels, x, dy, weight, constants, rows, first, last, task * each, min(cols, (task + 1) * each), cols,
-                         far, itemsize, dx, sums, dweight, dbias)
-        first = last
+        at = first * cols * itemsize
+        run_band(kernels, <const char *>x + at, <const char *>dy + at, weight, mean + first, rstd + first, min(band, rows - first),
+                 cols, threads, far, first == 0, first + band >= rows, <char *>dx + at if dx != NULL else NULL, constants, sums,
+                 dweight, dbias)
+        first += band
     free(sums)
     free(constants)
     return 0
 
 
-cdef inline void run_task(const ln_rows *kernels, const void *x, const void *dy, const void *weight, const char *constants,
-                          Py_ssize_t rows, Py_ssize_t first, Py_ssize_t last, Py_ssize_t begin, Py_ssize_t end, Py_ssize_t cols,
-                          int far, int itemsize, void *dx, double *sums, void *dweight, void *dbias) noexcept nogil:
-    """Columns begin ... end - 1 of rows first ... last - 1, and their gradients' totals after the last row."""
-    cdef Py_ssize_t at = first * cols * itemsize
-    constants += first // kernels.group * kernels.constants_size
-    kernels.columns(<const char *>x + at, <const char *>dy + at, weight, constants, last - first, begin, end, cols, far, first == 0,
-                    <char *>dx + at if dx != NULL else NULL, sums, dweight, dbias)
-    if last == rows and sums != NULL:
-        kernels.fold(sums, 1, begin, end, cols, dweight, dbias)
+cdef inline void run_band(const ln_rows *kernels, const void *x, const void *dy, const void *weight, const double *mean,
+                          const double *rstd, Py_ssize_t rows, Py_ssize_t cols, int threads, int far, int begins, int ends,
+                          void *dx, void *constants, double *sums, void *dweight, void *dbias) noexcept nogil:
+    """The rows' constants, group by group, then their columns, range by range; the gradients' totals after the last band."""
+    cdef Py_ssize_t group = kernels.group, groups = (rows + group - 1) // group
+    cdef Py_ssize_t each = max(<Py_ssize_t>TASK_COLUMNS, cols // (threads * TURNS) // TASK_COLUMNS * TASK_COLUMNS)
+    cdef Py_ssize_t ranges = (cols + each - 1) // each, task
+    if threads == 1:
+        kernels.constants(x, dy, weight, mean, rstd, 0, rows, cols, far, dx != NULL, constants)
+        for task in range(ranges):
+            run_range(kernels, x, dy, weight, constants, rows, task * each, min(cols, (task + 1) * each), cols, far, begins, ends,
+                      dx, sums, dweight, dbias)
+    else:
+        for task in prange(groups, schedule="dynamic", num_threads=<int>min(<Py_ssize_t>threads, groups)):
+            kernels.constants(x, dy, weight, mean, rstd, task * group, min(rows, (task + 1) * group), cols, far, dx != NULL,
+                              constants)
+        for task in prange(ranges, schedule="dynamic", num_threads=<int>min(<Py_ssize_t>threads, ranges)):
+            run_range(kernels, x, dy, weight, constants, rows, task * each, min(cols, (task + 1) * each), cols, far, begins, ends,
+                      dx, sums, dweight, dbias)
+
+
+cdef inline void run_range(const ln_rows *kernels, const void *x, const void *dy, const void *weight, const void *constants,
+                           Py_ssize_t rows, Py_ssize_t first, Py_ssize_t last, Py_ssize_t cols, int far, int begins, int ends,
+                           void *dx, double *sums, void *dweight, void *dbias) noexcept nogil:
+    """Columns first ... last - 1 of a band."""
+    kernels.columns(x, dy, weight, constants, rows, first, last, cols, far, begins, dx, sums, dweight, dbias)
+    if ends and sums != NULL:
+        kernels.fold(sums, 1, first, last, cols, dweight, dbias)
 
 
 cdef inline void clear(void *p, Py_ssize_t size) noexcept nogil:

@@ -24,7 +24,7 @@ cdef inline bint is_plain(object x) noexcept:
 
 
 cdef inline int plain_threads(object num_threads) noexcept:
-    """num_threads where it is None (0: decide yourself) or an exact int of 1 to 1,024, else -1."""
+    """num_threads where it is None (0: decide yourself) or an exact int that _checks.threads would leave as it is, else -1."""
     cdef int overflow = 0
     cdef long long n
     if num_threads is None:

@@ -206,6 +206,12 @@ def test_frozen_weight(name, dtype):
     judge(x, np.zeros_like(weight), bias, dy, 1e-5)
 
 
+def test_frozen_weight_where_the_mean_is_hard():
+    """σ is a thousandth of a step of float32: its mean in float64 does not do for xhat."""
+    x, weight, bias, dy = draw("one bit apart", 2, 2**20, np.float32)
+    judge(x, np.zeros_like(weight), bias, dy, 0.0)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_weight_and_gradient_of_opposite_sizes(dtype):
     """h = dy · weight is of ordinary size, though no common scale brings both factors in range."""

@@ -59,9 +59,7 @@ def measure(
     num_threads = available_threads(num_threads)
     ours = PEERS["lnfast"]
     others = present(num_threads=num_threads) if peers is None else peers
-    everyone = [ours, *(peer for peer in others if peer is not ours)]
-    if any(peer.refills for peer in others):
-        everyone.insert(1, REFILLING)
+    everyone = [ours, *(peer for peer in others if peer is not ours), REFILLING]
     refilling = {peer.name for peer in everyone if peer.refills}
     operands = make_operands(cell)
     expected = Expected(cell, operands)
@@ -69,6 +67,8 @@ def measure(
     problems: dict[str, str | None] = {}
     with ExitStack() as stack:
         for peer in everyone:
+            if peer is REFILLING and not refilling & calls.keys():
+                continue  # nobody to measure against it
             try:
                 stack.enter_context(peer.on_threads(num_threads))
                 call = prepare(peer, cell.direction, operands)

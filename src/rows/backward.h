@@ -2,6 +2,10 @@
 
 /* Strips of a group */
 #define STRIPS (GROUP / STRIP)
+/* The longest rows that are taken in whole groups: a group's x and dy are read twice, and stay in the second-level cache between. */
+#define GROUP_COLUMNS (16384 / (ptrdiff_t)sizeof(real))
+/* The fewest columns whose first are taken apart for the others' alignment: from there on it saves a tenth. */
+#define HEAD_COLUMNS (16 * W)
 
 /* n columns of a block's sums += the terms of one strip after the other */
 ALWAYS void add_columns(const real *terms, const real *more, int n, ptrdiff_t pitch, double *sums) {
@@ -36,10 +40,10 @@ NEVER void any_tile(const real *x, const real *dy, const real *weight, const gro
 #define ROWS(N)                                                                                                                    \
     if (some == N) {                                                                                                               \
         if (any_exact)                                                                                                             \
-            compute_strip(x + from, dy + from, weight, g, at, cols, t, N, 2, 1, streams, terms ? terms + strips : 0,               \
+            compute_strip(x + from, dy + from, weight, g, at, cols, t, N, PAIR, 1, streams, terms ? terms + strips : 0,            \
                           dx ? dx + from : 0);                                                                                     \
         else                                                                                                                       \
-            compute_strip(x + from, dy + from, weight, g, at, cols, t, N, 2, 0, streams, terms ? terms + strips : 0,               \
+            compute_strip(x + from, dy + from, weight, g, at, cols, t, N, PAIR, 0, streams, terms ? terms + strips : 0,            \
                           dx ? dx + from : 0);                                                                                     \
     }
         ROWS(1)
@@ -73,8 +77,8 @@ typedef void tile_pass(const real *x, const real *dy, const real *weight, const 
     }
 TILE_PASS(whole_tile, AT_ONCE, 0)
 TILE_PASS(stream_tile, AT_ONCE, 1)
-TILE_PASS(crowded_tile, 2, 0)
-TILE_PASS(crowded_stream_tile, 2, 1)
+TILE_PASS(crowded_tile, PAIR, 0)
+TILE_PASS(crowded_stream_tile, PAIR, 1)
 #undef TILE_PASS
 
 /* Where rows lie a multiple of 4096 bytes apart, the lines of four rows' x, dy and dx fight for the eight ways of one set of the
@@ -93,7 +97,7 @@ typedef struct {
 
 ALWAYS columns_plan plan_columns(const real *x, const real *dy, const real *dx, ptrdiff_t cols, int far) {
     const int alike = cols % W == 0; /* all rows lie alike: one head for every row */
-    const int streams = far == 2 && alike && dx && dx != x && dx != dy;
+    const int streams = far == LN_IN_MEMORY && alike && dx && dx != x && dx != dy;
     return (columns_plan){choose_pass(cols, streams), streams, cols};
 }
 

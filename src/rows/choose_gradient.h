@@ -17,7 +17,7 @@ ALWAYS void set_constants(vd mean, vd rstd, vd lo, vd mean_h, vd mean_hd, int wa
     const vd size = magnitude(mean_h) + magnitude(mean_hd) * rstd;
     const vd k2 = (rstd * rstd) * (rstd * mean_hd);
     const vm sized = round_constants(mean, rstd, lo, mean_h, k2, size, at, g) & (size >= SCALE_MIN) & (size * rstd <= SCALE_MAX);
-    const vm fit = load_m(g->fit + at) & (rstd >= 1 / RSTD_MAX) & (rstd <= RSTD_MAX);
+    const vm fit = is_fit(mean, rstd, lo) & (rstd >= 1 / RSTD_MAX) & (rstd <= RSTD_MAX);
     store_m(g->fit + at, fit);
     store_m(g->exact + at, ~(wanted ? fit & sized : fit));
 }

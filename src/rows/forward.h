@@ -68,6 +68,7 @@ ALWAYS void write_columns(const real *x, const real *weight, const real *bias, p
     }
 }
 
+/* The same, for the spans after a row's first: one copy of it, out of the way of the rows that have one */
 NEVER void write_more(const real *x, const real *weight, const real *bias, ptrdiff_t cols, ptrdiff_t j, ptrdiff_t last,
                       row_stats *s, int streams, real *y) {
     write_columns(x, weight, bias, cols, j, last, s, streams, y);
@@ -75,7 +76,7 @@ NEVER void write_more(const real *x, const real *weight, const real *bias, ptrdi
 
 NEVER void forward_body(const real *x, const real *weight, const real *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,
                         double eps, int far, real *y, double *mean, double *rstd) {
-    const int most = most_rows(cols), streams = far == 2 && y != x;
+    const int most = most_rows(cols), streams = far == LN_IN_MEMORY && y != x;
     for (ptrdiff_t row = first; row < last; row += most) {
         const int rows = (int)(last - row < most ? last - row : most);
         row_stats stats[GROUP];

@@ -4,9 +4,6 @@
  *   fast      float32: gradient_f32.h, float64: gradient_f64.h; good for every offset.
  *   exact     exact_gradient.h: what overflows, underflows or is not finite, a mean that two float32 cannot hold. */
 
-/* The longest rows that are taken in whole groups: a group's x and dy are read twice, and stay in the second-level cache between. */
-#define GROUP_COLUMNS (16384 / (ptrdiff_t)sizeof(real))
-
 /* What the strip pass needs of each row, mean = hi + lo:
  * xhat = (x − hi) · rstd − lo_rstd,   dx = (h · rstd − k1) − (x − hi) · k2 */
 typedef struct {

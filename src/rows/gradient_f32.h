@@ -9,13 +9,6 @@
 /* Columns whose products are added before they are widened: two of h · (x − hi), four of h */
 #define STEP 64
 
-/* Rows whose sums run side by side, and share the weights they load: no more than there are registers for. */
-#if LN_BYTES == 64 /* 32 registers */
-#define SUMMED 2
-#else
-#define SUMMED 1
-#endif
-
 /* A step of one row: Σ h by column mod 16, Σ h · (x − hi) by column mod 32 */
 typedef struct {
     float h[STEP / 4], hd[STEP / 2];
@@ -31,7 +24,7 @@ ALWAYS vf load_left(const float *p, ptrdiff_t left) {
 ALWAYS void add_products(const float *x, const float *dy, const float *weight, ptrdiff_t pitch, ptrdiff_t left, const int sixteens,
                          const int rows, const vf *hi, step_sums *out) {
     EACH(i, 16 / WF) {
-        vf h[SUMMED][4], hd[SUMMED][4];
+        vf h[ABREAST][4], hd[ABREAST][4];
         EACH(k, sixteens) {
             const ptrdiff_t at = 16 * k + i * WF;
             const vf w = weight ? load_left(weight + at, left - at) : splat_f(1);
@@ -77,9 +70,9 @@ ALWAYS void add_step(const step_sums *step, const int first, row_products *s) {
  * next step's products: from registers, or at once, it took a quarter longer. */
 ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, ptrdiff_t cols, const int rows, const float *mean,
                          int far, vd (*h_sum)[REGS], vd (*hd_sum)[REGS]) {
-    step_sums room[2][SUMMED];
-    row_products s[SUMMED];
-    vf hi[SUMMED];
+    step_sums room[2][ABREAST];
+    row_products s[ABREAST];
+    vf hi[ABREAST];
     EACH(r, rows) hi[r] = splat_f(mean[r]);
     add_left(x, dy, weight, cols, cols, rows, hi, room[0]);
     if (cols > STEP) add_left(x + STEP, dy + STEP, weight ? weight + STEP : 0, cols, cols - STEP, rows, hi, room[1]);
@@ -108,14 +101,20 @@ ALWAYS void take_means(const float *x, const float *dy, const float *weight, con
     const vd share = splat_d(1 / (double)cols);
     vd h[GROUP][REGS], hd[GROUP][REGS];
     float hi[GROUP];
-    EACH(i, REGS) store_h(hi + i * WD, narrow(load_d(mean + i * WD)));
-    for (int r = 0, some; r < GROUP; r += some) {
+    EACH(i, REGS) {
+        const vd mean_i = load_d(mean + i * WD);
+        store_h(hi + i * WD, narrow(mean_i));
+        means->lo[i] = mean_i - widen(narrow(mean_i));
+        means->mean_h[i] = means->mean_hd[i] = (vd){0};
+    }
+    if (!wanted) return;
+    for (int r = 0, some; r < GROUP; r += some) { /* in a loop for each case it took a tenth longer where rows are short */
         const ptrdiff_t at = r * cols;
-        some = rows - r >= SUMMED ? SUMMED : 1;
-        if (r >= rows || !wanted)
+        some = rows - r >= ABREAST ? ABREAST : 1;
+        if (r >= rows)
             EACH(i, REGS) h[r][i] = hd[r][i] = (vd){0};
-        else if (some == SUMMED && weight)
-            sum_gradient(x + at, dy + at, weight, cols, SUMMED, hi + r, far, h + r, hd + r);
+        else if (some == ABREAST && weight)
+            sum_gradient(x + at, dy + at, weight, cols, ABREAST, hi + r, far, h + r, hd + r);
         else if (weight)
             sum_gradient(x + at, dy + at, weight, cols, 1, hi + r, far, h + r, hd + r);
         else
@@ -125,10 +124,15 @@ ALWAYS void take_means(const float *x, const float *dy, const float *weight, con
     sum_lanes(h, 0, 0, means->mean_h, 0);
     sum_lanes(hd, 0, 0, means->mean_hd, 0);
     EACH(i, REGS) {
-        means->lo[i] = load_d(mean + i * WD) - widen(load_h(hi + i * WD));
         means->mean_h[i] *= share;
         means->mean_hd[i] = means->mean_hd[i] * share - means->lo[i] * means->mean_h[i];
     }
+}
+
+/* The rows for which hi and lo hold the mean to 2^-29 of σ, and lo is no more than an eighth of σ */
+ALWAYS vm is_fit(vd mean, vd rstd, vd lo) {
+    (void)lo;
+    return magnitude(mean) * rstd <= 0x1p21;
 }
 
 /* WD rows' constants, rounded to float32. Returns the rows for which no product on the way left its range, and what underflowed is
@@ -140,7 +144,5 @@ ALWAYS vm round_constants(vd mean, vd rstd, vd lo, vd mean_h, vd k2, vd size, in
     store_h(g->lo_rstd + at, narrow(lo * rstd));
     store_h(g->k1 + at, narrow(widen(short_rstd) * mean_h - lo * k2)); /* from the rounded rstd: a row of one h cancels to 0 */
     store_h(g->k2 + at, narrow(k2));
-    /* hi and lo hold the mean to 2^-29 of σ, and lo is no more than an eighth of it */
-    store_m(g->fit + at, magnitude(mean) * rstd <= 0x1p21);
     return (size >= rstd * 0x1p-122) & ((k2 == 0) | ((magnitude(k2) >= 0x1p-126) & (magnitude(k2) <= SCALE_MAX)));
 }

@@ -77,6 +77,12 @@ ALWAYS void take_means(const double *x, const double *dy, const double *weight, 
     }
 }
 
+/* The rows for which lo is no more than a quarter of σ */
+ALWAYS vm is_fit(vd mean, vd rstd, vd lo) {
+    (void)mean;
+    return magnitude(lo) * rstd <= 0.25;
+}
+
 /* WD rows' constants as they are. Returns the rows for which that is good enough: all. */
 ALWAYS vm round_constants(vd mean, vd rstd, vd lo, vd mean_h, vd k2, vd size, int at, group_gradient *g) {
     (void)size;
@@ -85,6 +91,5 @@ ALWAYS vm round_constants(vd mean, vd rstd, vd lo, vd mean_h, vd k2, vd size, in
     store_d(g->lo_rstd + at, lo * rstd);
     store_d(g->k1 + at, rstd * mean_h - lo * k2);
     store_d(g->k2 + at, k2);
-    store_m(g->fit + at, magnitude(lo) * rstd <= 0.25);
     return ~(vm){0};
 }

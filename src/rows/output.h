@@ -1,9 +1,6 @@
 /* output.h: how a row of results is written. Knows alignment. Does not know what is written. */
 
-/* The shortest rows whose first elements are taken apart for the others' alignment: from there on it saves a tenth. */
-#define HEAD_COLUMNS (16 * W)
-
-/* Elements of a row from p on before the first that is aligned to a register: what a streaming pass writes first. */
+/* Elements of a row from p on before the first that is aligned to a register: what is written first. */
 ALWAYS int head_of(const real *p, ptrdiff_t cols) {
     const ptrdiff_t off = (ptrdiff_t)((uintptr_t)p % LN_BYTES) / (ptrdiff_t)sizeof(real);
     const ptrdiff_t head = off ? W - off : 0;

@@ -10,13 +10,16 @@
 
 /* Rows finished together: their lanes, divisions and roots share one latency. */
 #define GROUP 8
-/* Bytes ahead of the sums that are fetched into the second-level cache: rows taken side by side, and the output pass between
- * groups, break the processor's own streams (beyond the caches a quarter of the time, within them nothing). */
+/* Bytes ahead of the sums that are fetched into the second-level cache, where the arrays do not lie there already: rows taken side by
+ * side, and the output pass between groups, break the processor's own streams (beyond the caches a quarter of the time). */
 #define AHEAD 8192
 ALWAYS void fetch(const void *p) { __builtin_prefetch(p, 0, 2); }
 ALWAYS void fetch_ahead(const real *p, const int n) { /* what lies AHEAD of n elements at p */
     EACH(k, n * (int)sizeof(real) / 64) fetch((const char *)p + AHEAD + 64 * k);
 }
+
+/* Rows of float32 whose sums run side by side: enough chains to hide the latency of adding, no more than there are registers for. */
+#define ABREAST (LN_REGISTERS / 16)
 
 /* Elements of a row summed as one tree of four vectors of eight lanes */
 #define TREE 32

@@ -4,13 +4,6 @@
 /* Elements summed by lane before the lanes are folded into the row's sum: bounds a lane's chain (4096 / 16). */
 #define CHUNK 4096
 
-/* Rows whose sums run side by side: enough chains to hide the latency of adding, no more than there are registers for. */
-#if LN_BYTES == 64 /* 32 registers */
-#define ABREAST 2
-#else
-#define ABREAST 1
-#endif
-
 /* Σ x and Σ x² of `rows` rows: a chunk's lanes, element j in lane j mod 16, then lane i + lane i + 8 */
 ALWAYS void sum_chunk(const float *x, ptrdiff_t pitch, ptrdiff_t cols, const int rows, int far, vd (*sum)[REGS],
                       vd (*square)[REGS]) {

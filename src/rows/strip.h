@@ -4,11 +4,8 @@
  * their product, − lo · rstd, the product with dy, and the result's own that makes the eight that the bound of dweight allows. */
 #define STRIP 4
 /* Rows computed at once: all four where their constants find registers, else two and two. */
-#if LN_BYTES == 64 /* 32 registers */
-#define AT_ONCE 4
-#else
-#define AT_ONCE 2
-#endif
+#define AT_ONCE (LN_REGISTERS / 8)
+#define PAIR 2
 /* Columns for which all strips of a group are computed in turn: the terms that wait to be added up stay in the first-level cache. */
 #define TILE (1024 / (int)sizeof(real))
 
@@ -57,18 +54,17 @@ ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, c
         }
     }
     EACH(r, kind.rows) {
+        const vec d = x_r[r] - c->hi[r];
+        const vec h = weight ? dy_r[r] * w : dy_r[r];
+        dx_r[r] = (h * c->rstd[r] - c->k1[r]) - d * c->k2[r];
+        term[r] = dy_r[r] * (d * c->rstd[r] - c->lo_rstd[r]);
         if (kind.any_exact && g->exact[at + r]) {
             real dx_part[W] = {0}, term_part[W] = {0};
             const ptrdiff_t k = r * cols + j;
             scale_columns(x + k, dy + k, weight ? weight + j : 0, n, &g->rows[at + r], dx_part, term_part);
             dx_r[r] = load(dx_part);
-            term[r] = load(term_part);
-            if (!g->fit[at + r]) continue; /* else dy decided, which is nothing to the term: the same without dx */
+            if (!g->fit[at + r]) term[r] = load(term_part); /* it depends on x alone: the same with and without dx */
         }
-        const vec d = x_r[r] - c->hi[r];
-        const vec h = weight ? dy_r[r] * w : dy_r[r];
-        if (!kind.any_exact || !g->exact[at + r]) dx_r[r] = (h * c->rstd[r] - c->k1[r]) - d * c->k2[r];
-        term[r] = dy_r[r] * (d * c->rstd[r] - c->lo_rstd[r]);
     }
     if (terms) {
         vec dweight = term[0], dbias = dy_r[0];

@@ -2,4 +2,5 @@
  * 16-byte vectors. Ended by target_end.h. */
 #include "headers.h"
 #define LN_BYTES 16
+#define LN_REGISTERS 16 /* ARM has 32: not tried */
 #define LN_SUFFIX baseline

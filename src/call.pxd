@@ -1,0 +1,108 @@
+"""One call: from arguments to rows, columns, pointers and kernels, and into these. Knows shapes. Does not know what is wrong."""
+cimport numpy as cnp
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from kernels cimport ln_rows, ln_rows_f32, ln_rows_f64, run_backward, run_forward
+from plain cimport PyArray_DATA, is_parameter, is_plain, is_statistic, plain_axes
+
+# Elements from which a call lets other Python threads run while it computes: below it, handing over would cost more.
+cdef enum:
+    RELEASE_ELEMENTS = 4096
+
+
+# Everything the kernels need of one call.
+cdef struct Call:
+    const ln_rows *kernels
+    void *x
+    void *weight
+    void *bias
+    Py_ssize_t rows
+    Py_ssize_t cols
+    double eps
+    int threads
+    int itemsize
+
+
+cdef inline int plan_plain(object x, object normalized_shape, object weight, object bias, object eps, Call *call) noexcept:
+    """Fill in `call` and return the number of normalised axes; 0 where an argument is not plain."""
+    if not is_plain(x) or not PyFloat_CheckExact(eps):
+        return 0
+    cdef int axes = plain_axes(normalized_shape, weight, <cnp.ndarray> x)
+    call.eps = PyFloat_AS_DOUBLE(eps)
+    if axes == 0 or not 0 <= call.eps <= 1.7976931348623157e308:
+        return 0
+    if not is_parameter(weight, <cnp.ndarray> x, axes, &call.weight):
+        return 0
+    if not is_parameter(bias, <cnp.ndarray> x, axes, &call.bias):
+        return 0
+    call.threads = 0
+    plan_rows_of(<cnp.ndarray> x, axes, call)
+    return axes
+
+
+cdef inline void plan_rows_of(cnp.ndarray x, int axes, Call *call) noexcept:
+    """Rows, columns and kernels for x, whose last `axes` axes are a row."""
+    cdef int axis, lead = cnp.PyArray_NDIM(x) - axes
+    call.x = PyArray_DATA(x)
+    call.rows = call.cols = 1
+    for axis in range(lead):
+        call.rows *= cnp.PyArray_DIM(x, axis)
+    for axis in range(lead, lead + axes):
+        call.cols *= cnp.PyArray_DIM(x, axis)
+    if cnp.PyArray_TYPE(x) == cnp.NPY_FLOAT32:
+        call.kernels = ln_rows_f32()
+        call.itemsize = 4
+    else:
+        call.kernels = ln_rows_f64()
+        call.itemsize = 8
+
+
+cdef inline int plan_cache(tuple cache, Call *call) noexcept:
+    """As plan_plain, for a LayerNormCache: 0 where a field is not plain."""
+    if len(cache) != 5 or not is_plain(cache[0]):
+        return 0
+    cdef cnp.ndarray x = <cnp.ndarray> cache[0]
+    if type(cache[1]) is not tuple:
+        return 0
+    cdef int axes = plain_axes(cache[1], None, x)
+    if axes == 0 or not is_parameter(cache[2], x, axes, &call.weight):
+        return 0
+    if not is_statistic(cache[3], x, axes) or not is_statistic(cache[4], x, axes):
+        return 0
+    call.threads = 0
+    plan_rows_of(x, axes, call)
+    return axes
+
+
+cdef inline void call_forward(Call *c, void *y, double *mean, double *rstd) noexcept:
+    if c.rows * c.cols < RELEASE_ELEMENTS:
+        run_forward(c.kernels, c.x, c.weight, c.bias, c.rows, c.cols, c.eps, c.threads, c.itemsize, y, mean, rstd)
+    else:
+        with nogil:
+            run_forward(c.kernels, c.x, c.weight, c.bias, c.rows, c.cols, c.eps, c.threads, c.itemsize, y, mean, rstd)
+
+
+cdef inline int call_backward(Call *c, void *dy, double *mean, double *rstd, void *dx, void *dweight, void *dbias) except -1:
+    cdef int failed
+    if c.rows * c.cols < RELEASE_ELEMENTS:
+        failed = run_backward(c.kernels, c.x, dy, c.weight, mean, rstd, c.rows, c.cols, c.threads, c.itemsize, dx, dweight,
+                              dbias)
+    else:
+        with nogil:
+            failed = run_backward(c.kernels, c.x, dy, c.weight, mean, rstd, c.rows, c.cols, c.threads, c.itemsize, dx, dweight,
+                                  dbias)
+    if failed:
+        raise MemoryError("no memory for the sums and constants of the rows")
+    return 0
+
+
+cdef inline void *data_or_null(object a) noexcept:
+    return NULL if a is None else PyArray_DATA(<cnp.ndarray> a)
+
+
+cdef inline int fill_call(Call *call, object args) except 0:
+    """`call` from checked arguments (_arguments.Forward or Backward); the number of normalised axes."""
+    cdef int axes = <int> len(args.normalized_shape)
+    plan_rows_of(args.x, axes, call)
+    call.weight = data_or_null(args.weight)
+    call.threads = args.num_threads
+    return axes
