@@ -1,4 +1,4 @@
-"""The command `lnfast`: demo, info, bench. Exit codes; the work is done elsewhere.
+"""The command `lnfast`: demo, info, bench, check. Exit codes; the work is done elsewhere.
 
 Exit codes: 0 done, 1 failed (a wrong result too), 2 wrong arguments, 130 interrupted, 141 the
 reader of a pipe has left.
@@ -17,6 +17,7 @@ import numpy as np
 import lnfast
 from lnfast import demo
 from lnfast.bench import command as bench_command
+from lnfast.check import command as check_command
 from lnfast.machine import cpu_model
 
 
@@ -65,6 +66,16 @@ def make_parser() -> argparse.ArgumentParser:
     )
     bench_command.add_arguments(command)
     command.set_defaults(run=bench_command.run, parser=command)
+
+    command = commands.add_parser(
+        "check",
+        help="whether this build keeps its promises on this machine",
+        description="Hold lnfast's results against exact arithmetic, and their bits against this "
+        "version's golden ones, at each instruction set and on several numbers of threads. "
+        "The exit code is 1 where a promise is broken.",
+    )
+    check_command.add_arguments(command)
+    command.set_defaults(run=check_command.run)
     return parser
 
 

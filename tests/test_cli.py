@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 import lnfast
-from lnfast import bench, cli
+from lnfast import bench, cli, progress
 from lnfast.bench import command as bench_command
-from lnfast.bench import progress as bench_progress
 from lnfast.bench.peers import COPIES, PEERS, REFILLING, c_loops, peer
 
 COMMAND = str(Path(sys.executable).with_name("lnfast"))
@@ -297,7 +296,7 @@ def test_progress(tqdm, monkeypatch, capsys):
     if tqdm:
         pytest.importorskip("tqdm")
     else:
-        monkeypatch.setattr(bench_progress, "find_spec", lambda name: None)
+        monkeypatch.setattr(progress, "find_spec", lambda name: None)
     assert cli.main([*TINY, "--peers", "lnfast"]) == 0
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

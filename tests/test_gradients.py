@@ -4,8 +4,9 @@ import importlib
 
 import mpmath
 import numpy as np
-import oracle
 import pytest
+
+from lnfast.check import oracle
 
 SHAPES = [((3,), (4,)), ((5,), (2,)), ((2, 3), (7,)), ((4,), (3, 5)), ((), (6,)), ((2, 1), (9, 1))]
 

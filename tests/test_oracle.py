@@ -2,8 +2,9 @@
 
 import mpmath
 import numpy as np
-import oracle
 import pytest
+
+from lnfast.check import oracle
 
 FLOAT64_MAX = np.finfo(np.float64).max
 FLOAT32_MAX = np.finfo(np.float32).max

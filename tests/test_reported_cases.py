@@ -1,10 +1,10 @@
 """test_reported_cases.py: wrong numbers that users of other libraries reported, and their kinds."""
 
 import numpy as np
-import oracle
 import pytest
 
 import lnfast
+from lnfast.check import oracle
 
 DTYPES = [np.float32, np.float64]
 SIZES = [2, 3, 7, 8, 16, 31, 33, 64, 100, 257, 1000, 4099]

@@ -3,8 +3,9 @@
 import importlib
 
 import numpy as np
-import oracle
 import pytest
+
+from lnfast.check import oracle
 
 DTYPES = [np.float32, np.float64]
 THIRD = 1 / 3

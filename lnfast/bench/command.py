@@ -12,10 +12,10 @@ from lnfast import bench
 from lnfast.bench import report as bench_report
 from lnfast.bench.cells import DIRECTIONS, GRID, QUICK, grid
 from lnfast.bench.peers import COPIES, PEERS, Peer
-from lnfast.bench.progress import Progress
 from lnfast.bench.report import Report
 from lnfast.bench.table import LEGEND, Table
 from lnfast.machine import describe, look_around
+from lnfast.progress import Progress
 
 ALWAYS_MEASURED = ("lnfast", "copy")
 EVERYBODY = "all"
@@ -193,7 +193,7 @@ def measure(arguments: argparse.Namespace) -> tuple[Report, Table]:
         if reason := peer.missing(threads):
             print(f"without {peer.name}: {reason}")
     print(f"\n{table.heading()}", flush=True)
-    with closing(Progress()) as progress:
+    with closing(Progress("cell")) as progress:
         for measurement in bench.run(cells, peers, threads, seconds, progress.starts):
             progress.make_way()
             print(table.row(measurement), flush=True)

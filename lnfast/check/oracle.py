@@ -29,49 +29,57 @@ Y_ERROR, DX_ERROR, DWEIGHT_ERROR and DBIAS_ERROR state them, rounded up, in the 
 
 Not judged here, the caller's to leave out (else ValueError): rows with NaN or Inf and constant rows
 with eps = 0, whose result is NaN; rows without elements. Where longdouble is no wider than float64
-every function skips the test that calls it.
+every function raises NoOracle.
 """
 
 import itertools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
+from numpy.typing import NDArray
 
 Y_ERROR = 2.0**-59
 DX_ERROR = 2.0**-57
 DWEIGHT_ERROR = 2.0**-58
 DBIAS_ERROR = 2.0**-59
 
+Array = NDArray[Any]
+
 _WIDE = np.finfo(np.longdouble)
 _SMALLEST_NORMAL_RSTD = np.finfo(np.float64).smallest_normal
 _LARGEST_RSTD = np.finfo(np.float64).max
 
 
+class NoOracle(RuntimeError):
+    """Nothing here is exact enough to judge by."""
+
+
 class Forward(NamedTuple):
     """What the forward pass is, in longdouble; y_scale is |weight| m + |bias|."""
 
-    mean: np.ndarray  # (R, 1)
-    rstd: np.ndarray  # (R, 1)
-    xhat: np.ndarray  # (R, D)
-    y: np.ndarray  # (R, D)
-    y_scale: np.ndarray  # (R, D)
+    mean: Array  # (R, 1)
+    rstd: Array  # (R, 1)
+    xhat: Array  # (R, D)
+    y: Array  # (R, D)
+    y_scale: Array  # (R, D)
 
 
 class Backward(NamedTuple):
     """What the gradients are, in longdouble; a scale is what a multiple of eps_m multiplies."""
 
-    dx: np.ndarray  # (R, D)
-    dweight: np.ndarray  # (D,)
-    dbias: np.ndarray  # (D,)
-    dx_scale: np.ndarray  # (R, D)
-    dweight_scale: np.ndarray  # (D,)
-    dbias_scale: np.ndarray  # (D,)
-    rstd: np.ndarray  # (R, 1)
+    dx: Array  # (R, D)
+    dweight: Array  # (D,)
+    dbias: Array  # (D,)
+    dx_scale: Array  # (R, D)
+    dweight_scale: Array  # (D,)
+    dbias_scale: Array  # (D,)
+    rstd: Array  # (R, 1)
 
 
-def exact_forward(x, weight=None, bias=None, eps=1e-5):
+def exact_forward(
+    x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
+) -> Forward:
     """Normalise x (R, D), float32 or float64, exactly; weight and bias are (D,) or None."""
     x, dtype = _checked_x(x)
     weight = _widen("weight", weight, dtype, x.shape[1:], 1)
@@ -81,7 +89,7 @@ def exact_forward(x, weight=None, bias=None, eps=1e-5):
     return Forward(mean, rstd, xhat, xhat * weight + bias, np.abs(weight) * m + np.abs(bias))
 
 
-def exact_backward(dy, x, weight=None, eps=1e-5):
+def exact_backward(dy: Array, x: Array, weight: Array | None = None, eps: float = 1e-5) -> Backward:
     """The gradients of sum(dy * y) for dy and x (R, D) and weight (D,) or None, exactly."""
     x, dtype = _checked_x(x)
     weight = _widen("weight", weight, dtype, x.shape[1:], 1)
@@ -102,7 +110,13 @@ def exact_backward(dy, x, weight=None, eps=1e-5):
     )
 
 
-def forward_share(y, x, weight=None, bias=None, eps=1e-5):
+def forward_share(
+    y: Array,
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+) -> float:
     """The share of the promised error that y (shape and dtype of x) uses.
 
     Where bound / eps_m is not below a quarter of the largest finite number, y may be Inf (an
@@ -114,7 +128,15 @@ def forward_share(y, x, weight=None, bias=None, eps=1e-5):
     return _share("y", y, exact.y, 3 * exact.y_scale, 1, np.asarray(x).dtype, excused)
 
 
-def backward_shares(dx, dweight, dbias, dy, x, weight=None, eps=1e-5):
+def backward_shares(
+    dx: Array | None,
+    dweight: Array | None,
+    dbias: Array | None,
+    dy: Array,
+    x: Array,
+    weight: Array | None = None,
+    eps: float = 1e-5,
+) -> tuple[float | None, ...]:
     """The shares (of dx, dweight, dbias) of the promised error that the gradients use.
 
     None in place of a gradient gives None. Where bound / eps_m is not below a quarter of the
@@ -126,20 +148,30 @@ def backward_shares(dx, dweight, dbias, dy, x, weight=None, eps=1e-5):
     exact = exact_backward(dy, x, weight, eps)
     dtype, rows = np.asarray(x).dtype, len(exact.rstd)
     normal = (exact.rstd >= _SMALLEST_NORMAL_RSTD) & (exact.rstd <= _LARGEST_RSTD)
-    shares = []
+    shares: list[float | None] = []
     for name, result, true, scale, etas, judged in (
         ("dx", dx, exact.dx, 4 * exact.dx_scale, 1 + exact.rstd, normal),
         ("dweight", dweight, exact.dweight, 4 * exact.dweight_scale, max(1, rows), normal.all()),
         ("dbias", dbias, exact.dbias, 2 * exact.dbias_scale, max(1, rows), True),
     ):
-        if result is not None:
-            excused = ~np.isnan(np.asarray(result))
-            result = _share(name, result, true, scale, etas, dtype, excused, judged)
-        shares.append(result)
+        if result is None:
+            shares.append(None)
+            continue
+        excused = ~np.isnan(np.asarray(result))
+        shares.append(_share(name, result, true, scale, etas, dtype, excused, judged))
     return tuple(shares)
 
 
-def _share(name, result, exact, scale, etas, dtype, excused, judged=True):
+def _share(
+    name: str,
+    result: Array,
+    exact: Array,
+    scale: Array,
+    etas: Any,
+    dtype: np.dtype[Any],
+    excused: Array,
+    judged: Any = True,
+) -> float:
     """The largest |result - exact| / (eps_m scale + etas eta); excused counts out of range only."""
     result = np.asarray(result)
     if result.shape != exact.shape or result.dtype != dtype:
@@ -161,9 +193,9 @@ def _share(name, result, exact, scale, etas, dtype, excused, judged=True):
     return float(worst) if worst < np.finfo(np.float64).max else math.inf
 
 
-def _checked_x(x):
+def _checked_x(x: Array) -> tuple[Array, np.dtype[Any]]:
     if _WIDE.nmant < 63 or _WIDE.maxexp < 16384:
-        pytest.skip("the oracle needs a longdouble wider than float64")
+        raise NoOracle("the oracle needs a longdouble wider than float64")
     x = np.asarray(x)
     if x.dtype.type not in (np.float32, np.float64):
         raise TypeError(f"x must be float32 or float64, not {x.dtype}")
@@ -174,7 +206,13 @@ def _checked_x(x):
     return x, x.dtype
 
 
-def _widen(name, values, dtype, shape, missing):
+def _widen(
+    name: str,
+    values: Array | None,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    missing: float,
+) -> Array:
     """Cast once to the dtype of x, then to longdouble; None stands for an array of `missing`."""
     if values is None:
         return np.full(shape, missing, np.longdouble)
@@ -186,7 +224,7 @@ def _widen(name, values, dtype, shape, missing):
     return values.astype(np.longdouble)
 
 
-def _normalize(x, eps):
+def _normalize(x: Array, eps: float) -> tuple[Array, Array, Array]:
     """Return mean (R, 1), rstd (R, 1) and xhat (R, D)."""
     hi, lo = _row_means(x)
     d = (x.astype(np.longdouble) - hi) - lo
@@ -197,7 +235,7 @@ def _normalize(x, eps):
     return hi, rstd, d * rstd
 
 
-def _row_means(x):
+def _row_means(x: Array) -> tuple[Array, Array]:
     """The row means as pairs of longdoubles (hi, lo), each (R, 1), |lo| below 2^-62 |hi|."""
     sums = np.empty((2, len(x), 1), np.longdouble)
     # math.fsum overflows beyond float64; what the scaling drops is below 2^-1000 of sigma.
@@ -219,11 +257,11 @@ def _row_means(x):
     return hi, (remainder + rest) / count
 
 
-def _mean(terms):
+def _mean(terms: Array) -> Array:
     return _sum(terms, 1) / np.longdouble(terms.shape[1])
 
 
-def _sum(terms, axis):
+def _sum(terms: Array, axis: int) -> Array:
     """Sum along an axis, which is kept, as a balanced tree: ceil(log2(n)) roundings a term."""
     while (n := terms.shape[axis]) > 1:
         left, right, odd = np.split(terms, [n // 2, n // 2 * 2], axis)

@@ -1,0 +1,1 @@
+"""What stands behind `lnfast check`: does this build keep its promises on this machine?"""
