@@ -54,7 +54,7 @@ def times_smallest(factor: float) -> Family:
 def two_valued(rows: int, cols: int, dtype: Dtype) -> Array:
     rng = np.random.default_rng(1)
     a, b = rng.random((2, rows, 1))
-    return np.where(rng.random((rows, cols)) < 0.3, a, -b)
+    return np.asarray(np.where(rng.random((rows, cols)) < 0.3, a, -b))
 
 
 def last_integers(rows: int, cols: int, dtype: Dtype) -> Array:

@@ -117,15 +117,8 @@ def forward_share(
     bias: Array | None = None,
     eps: float = 1e-5,
 ) -> float:
-    """The share of the promised error that y (shape and dtype of x) uses.
-
-    Where bound / eps_m is not below a quarter of the largest finite number, y may be Inf (an
-    overflow on the way), but no wrong finite number. A true result beyond the largest finite number
-    must be Inf of its sign. NaN anywhere is a share of inf.
-    """
-    exact = exact_forward(x, weight, bias, eps)
-    excused = np.isinf(np.asarray(y))
-    return _share("y", y, exact.y, 3 * exact.y_scale, 1, np.asarray(x).dtype, excused)
+    """The share of the promised error that y (shape and dtype of x) uses: its worst element's."""
+    return _worst(y_shares(y, x, weight, bias, eps))
 
 
 def backward_shares(
@@ -139,6 +132,41 @@ def backward_shares(
 ) -> tuple[float | None, ...]:
     """The shares (of dx, dweight, dbias) of the promised error that the gradients use.
 
+    None in place of a gradient gives None.
+    """
+    shares = gradient_shares(dx, dweight, dbias, dy, x, weight, eps)
+    return tuple(None if share is None else _worst(share) for share in shares)
+
+
+def y_shares(
+    y: Array,
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+) -> Array:
+    """The share of the promised error that each element of y uses.
+
+    Where bound / eps_m is not below a quarter of the largest finite number, y may be Inf (an
+    overflow on the way), but no wrong finite number. A true result beyond the largest finite number
+    must be Inf of its sign. NaN anywhere is a share of inf.
+    """
+    exact = exact_forward(x, weight, bias, eps)
+    excused = np.isinf(np.asarray(y))
+    return _shares("y", y, exact.y, 3 * exact.y_scale, 1, np.asarray(x).dtype, excused)
+
+
+def gradient_shares(
+    dx: Array | None,
+    dweight: Array | None,
+    dbias: Array | None,
+    dy: Array,
+    x: Array,
+    weight: Array | None = None,
+    eps: float = 1e-5,
+) -> tuple[Array | None, ...]:
+    """The share of the promised error that each element of dx, dweight and dbias uses.
+
     None in place of a gradient gives None. Where bound / eps_m is not below a quarter of the
     largest finite number, anything but NaN will do, unless the true result is beyond the largest
     finite number: that must be Inf of its sign. NaN anywhere is a share of inf.
@@ -148,7 +176,7 @@ def backward_shares(
     exact = exact_backward(dy, x, weight, eps)
     dtype, rows = np.asarray(x).dtype, len(exact.rstd)
     normal = (exact.rstd >= _SMALLEST_NORMAL_RSTD) & (exact.rstd <= _LARGEST_RSTD)
-    shares: list[float | None] = []
+    shares: list[Array | None] = []
     for name, result, true, scale, etas, judged in (
         ("dx", dx, exact.dx, 4 * exact.dx_scale, 1 + exact.rstd, normal),
         ("dweight", dweight, exact.dweight, 4 * exact.dweight_scale, max(1, rows), normal.all()),
@@ -158,11 +186,11 @@ def backward_shares(
             shares.append(None)
             continue
         excused = ~np.isnan(np.asarray(result))
-        shares.append(_share(name, result, true, scale, etas, dtype, excused, judged))
+        shares.append(_shares(name, result, true, scale, etas, dtype, excused, judged))
     return tuple(shares)
 
 
-def _share(
+def _shares(
     name: str,
     result: Array,
     exact: Array,
@@ -171,8 +199,8 @@ def _share(
     dtype: np.dtype[Any],
     excused: Array,
     judged: Any = True,
-) -> float:
-    """The largest |result - exact| / (eps_m scale + etas eta); excused counts out of range only."""
+) -> Array:
+    """|result - exact| / (eps_m scale + etas eta); excused counts out of range only."""
     result = np.asarray(result)
     if result.shape != exact.shape or result.dtype != dtype:
         raise ValueError(
@@ -189,7 +217,11 @@ def _share(
     share[overflows | (out_of_range & excused & ~needs_inf)] = 0
     share[np.isnan(result)] = np.inf
     share[~np.broadcast_to(judged, share.shape)] = 0
-    worst = np.max(share, initial=0)
+    return share
+
+
+def _worst(shares: Array) -> float:
+    worst = np.max(shares, initial=0)
     return float(worst) if worst < np.finfo(np.float64).max else math.inf
 
 
@@ -268,4 +300,4 @@ def _sum(terms: Array, axis: int) -> Array:
         terms = left + right
         if n % 2:
             terms = np.concatenate([terms, odd], axis)
-    return terms if n else np.zeros_like(terms, shape=(1, *terms.shape[1:]))
+    return terms if n else np.zeros((1, *terms.shape[1:]), terms.dtype)
