@@ -68,6 +68,7 @@ extension = Extension(
     ["lnfast/_api.pyx", *C_SOURCES],
     include_dirs=["src", numpy.get_include()],
     define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_22_API_VERSION")],
+    libraries=["m"],  # fma, exact by definition, where the processor has none
     depends=HEADERS,
 )
 setup(

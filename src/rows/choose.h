@@ -1,26 +1,28 @@
 /* choose.h: which of the three ways (statistics.h) a row's statistics go. The choice depends on the row alone. */
 
-/* The centred way for the rows that want it, about a pivot, once more about the mean that gives where the pivot was too far off; the
- * exact way for what it cannot do. */
-NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, int far, double *pivot, int64_t *wanted,
+/* The centred way for the rows that want it, about a pivot, once more about the mean that gives where the pivot was too far off, or the
+ * row spread too far for it; the exact way for what it cannot do. */
+NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, int far, double *pivot, double *spread, int64_t *wanted,
                        row_stats *stats) {
     centred_sums sums;
     row_stats found[GROUP];
     int64_t again = 1;
+    double limit[GROUP] = {0};
     for (int turn = 0; again && turn < 2; ++turn) {
         again = 0;
         for (int r = 0; r < GROUP; ++r) {
             if (r < rows && wanted[r])
-                center_row(x + r * cols, cols, pivot[r], r, far, &sums);
+                limit[r] = center_row(x + r * cols, cols, pivot[r], spread[r], r, far, &sums);
             else
                 EACH(i, REGS) sums.sum[r][i] = sums.sum_error[r][i] = sums.square[r][i] = sums.square_error[r][i] = (vd){0};
         }
-        finish_centred(&sums, pivot, (double)cols, eps, found);
+        finish_centred(&sums, pivot, limit, (double)cols, eps, found);
         for (int r = 0; r < rows; ++r) {
             if (!wanted[r]) continue;
             stats[r] = found[r];
             wanted[r] = found[r].exact;
             pivot[r] = found[r].hi;
+            spread[r] = 8 / found[r].rstd;
             again |= wanted[r];
         }
     }
@@ -30,7 +32,8 @@ NEVER void center_rows(const real *x, int rows, ptrdiff_t cols, double eps, int 
 
 /* mean and rstd of `rows` rows (at most GROUP) of cols elements each */
 ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps, int far, row_stats *stats) {
-    double pivot[GROUP];
+    double pivot[GROUP], spread[GROUP];
     int64_t wanted[GROUP];
-    if (first_statistics(x, rows, cols, eps, far, pivot, wanted, stats)) center_rows(x, rows, cols, eps, far, pivot, wanted, stats);
+    if (first_statistics(x, rows, cols, eps, far, pivot, spread, wanted, stats))
+        center_rows(x, rows, cols, eps, far, pivot, spread, wanted, stats);
 }

@@ -12,14 +12,13 @@ ALWAYS int is_without_gradient(const real *dy, const real *weight, ptrdiff_t col
     return 1;
 }
 
-/* WD rows' constants from their means. exact: where a test fails, NaN included; without dx, only what is not fit. */
-ALWAYS void set_constants(vd mean, vd rstd, vd lo, vd mean_h, vd mean_hd, int wanted, int at, group_gradient *g) {
-    const vd size = magnitude(mean_h) + magnitude(mean_hd) * rstd;
-    const vd k2 = (rstd * rstd) * (rstd * mean_hd);
-    const vm sized = round_constants(mean, rstd, lo, mean_h, k2, size, at, g) & (size >= SCALE_MIN) & (size * rstd <= SCALE_MAX);
-    const vm fit = is_fit(mean, rstd, lo) & (rstd >= 1 / RSTD_MAX) & (rstd <= RSTD_MAX);
-    store_m(g->fit + at, fit);
-    store_m(g->exact + at, ~(wanted ? fit & sized : fit));
+/* Register i's rows' constants from their means. exact: where a test fails, NaN included; without dx, only what is not fit. */
+ALWAYS void set_constants(vd mean, vd rstd, const gradient_means *means, int i, int wanted, group_gradient *g) {
+    const vd size = magnitude(means->mean_h[i]) + magnitude(means->mean_hd[i]) * rstd;
+    const vm sized = round_constants(mean, rstd, means, i, size, g) & (size >= SCALE_MIN) & (size * rstd <= SCALE_MAX);
+    const vm fit = is_fit(mean, rstd, means->lo[i]) & (rstd >= 1 / RSTD_MAX) & (rstd <= RSTD_MAX);
+    store_m(g->fit + i * WD, fit);
+    store_m(g->exact + i * WD, ~(wanted ? fit & sized : fit));
 }
 
 /* The exact way for the rows that are marked for it, but for those where h is 0 throughout: their constants are right as they are.
@@ -49,9 +48,9 @@ ALWAYS void take_gradient(const real *x, const real *dy, const real *weight, con
         m[r] = mean[r];
         s[r] = rstd[r];
     }
-    take_means(x, dy, weight, m, rows, cols, far, wanted, &means);
+    take_means(x, dy, weight, m, s, rows, cols, far, wanted, &means);
     EACH(i, REGS)
-    set_constants(load_d(m + i * WD), load_d(s + i * WD), means.lo[i], means.mean_h[i], means.mean_hd[i], wanted, i * WD, g);
+    set_constants(load_d(m + i * WD), load_d(s + i * WD), &means, i, wanted, g);
     for (int r = 0; r < rows; ++r)
         any_exact |= g->exact[r];
     g->any_exact = 0;

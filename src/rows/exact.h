@@ -76,7 +76,7 @@ NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, row_stats
     pair total = {0, 0};
     for (ptrdiff_t j = 0; j < cols; ++j)
         add_to_pair(&total, scale(x[j], power));
-    double pivot[GROUP] = {(total.sum + total.error) / n};
+    double pivot[GROUP] = {(total.sum + total.error) / n}, limit[GROUP] = {__builtin_inf()};
     row_stats found[GROUP];
     for (int turn = 0; turn < 4; ++turn) {
         centred_sums sums;
@@ -91,7 +91,7 @@ NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, row_stats
         sums.sum_error[0][0][0] = sum.error;
         sums.square[0][0][0] = square.sum;
         sums.square_error[0][0][0] = square.error;
-        finish_centred(&sums, pivot, n, scaled_eps, found);
+        finish_centred(&sums, pivot, limit, n, scaled_eps, found);
         if (!found[0].exact || found[0].hi == pivot[0]) break;
         pivot[0] = found[0].hi;
     }
@@ -113,9 +113,10 @@ NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, row_stats
 
 /* y = xhat · weight + bias */
 NEVER void scale_normalize(const real *x, const real *weight, const real *bias, ptrdiff_t cols, const row_stats *s, real *y) {
+    const double rest = -(s->lo * s->factor);
     for (ptrdiff_t j = 0; j < cols; ++j) {
-        double xhat = ((scale(x[j], s->power) - s->hi) - s->lo) * s->factor;
-        double v = weight ? xhat * weight[j] : xhat;
-        y[j] = (real)(bias ? v + bias[j] : v);
+        double xhat = __builtin_fma(scale(x[j], s->power) - s->hi, s->factor, rest);
+        double v = weight && bias ? __builtin_fma(xhat, weight[j], bias[j]) : weight ? xhat * weight[j] : xhat;
+        y[j] = (real)(bias && !weight ? v + bias[j] : v);
     }
 }

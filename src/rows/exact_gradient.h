@@ -14,6 +14,10 @@ ALWAYS double scale_h(double dy, double weight, int power) {
     return scale(h, a + b - power);
 }
 
+ALWAYS double scale_xhat(double x, const exact_row *g) {
+    return __builtin_fma(scale(x, g->power) - g->center, g->factor, -(g->rest * g->factor));
+}
+
 /* The constants of a row for the exact way: xhat scaled through x, h = dy · weight through its own exponents. */
 NEVER void scale_gradient(const real *x, const real *dy, const real *weight, ptrdiff_t cols, double mean, double rstd,
                           exact_row *g) {
@@ -37,7 +41,7 @@ NEVER void scale_gradient(const real *x, const real *dy, const real *weight, ptr
         add_to_pair(&rest, scale(x[j], g->power) - g->center);
     g->rest = (rest.sum + rest.error) / n;
     for (ptrdiff_t j = 0; j < cols; ++j) {
-        double xhat = ((scale(x[j], g->power) - g->center) - g->rest) * g->factor;
+        double xhat = scale_xhat(x[j], g);
         double h = scale_h(dy[j], weight ? weight[j] : 1, g->h_power);
         add_to_pair(&sum_h, h);
         add_to_pair(&sum_h_xhat, h * xhat);
@@ -51,7 +55,7 @@ NEVER void scale_gradient(const real *x, const real *dy, const real *weight, ptr
 /* dx and the term dy · xhat of n columns, in float64 and rounded once */
 NEVER void scale_columns(const real *x, const real *dy, const real *weight, int n, const exact_row *g, real *dx, real *term) {
     for (int j = 0; j < n; ++j) {
-        double xhat = ((scale(x[j], g->power) - g->center) - g->rest) * g->factor;
+        double xhat = scale_xhat(x[j], g);
         double h = scale_h(dy[j], weight ? weight[j] : 1, g->h_power);
         double v = ((h - g->mean_h) - xhat * g->mean_h_xhat) * g->rstd_fraction;
         dx[j] = (real)scale(v, g->dx_power);

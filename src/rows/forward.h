@@ -9,44 +9,48 @@
 #define VECTORS 4
 
 /* `vectors` vectors of one row of y from column j on, the first n lanes of each; n = W: all lanes.
- * y = (x − mean) · rstd · weight + bias,   mean = hi + lo */
-ALWAYS void normalize(const real *x, const real *weight, const real *bias, ptrdiff_t j, const int vectors, int n, vec hi, vec lo,
+ * y = (x − mean) · rstd · weight + bias,   mean = hi + what `rest` stands for */
+ALWAYS void normalize(const real *x, const real *weight, const real *bias, ptrdiff_t j, const int vectors, int n, vec hi, vec rest,
                       vec rstd, const int streams, real *y) {
     vec v[VECTORS];
     EACH(k, vectors) v[k] = load_n(x + j + k * W, n);
     EACH(k, vectors) {
-        v[k] = ((v[k] - hi) - lo) * rstd;
-        if (weight) v[k] *= load_n(weight + j + k * W, n);
-        if (bias) v[k] += load_n(bias + j + k * W, n);
+        v[k] = standardize(v[k], hi, rest, rstd);
+        if (weight && bias)
+            v[k] = multiply_add(v[k], load_n(weight + j + k * W, n), load_n(bias + j + k * W, n));
+        else if (weight)
+            v[k] *= load_n(weight + j + k * W, n);
+        else if (bias)
+            v[k] += load_n(bias + j + k * W, n);
     }
     EACH(k, vectors) write_n(y + j + k * W, v[k], n, streams);
 }
 
 /* Columns j … last − 1 of a row; the first `head` of them, which may be none, are taken apart */
 ALWAYS void normalize_columns(const real *x, const real *weight, const real *bias, ptrdiff_t j, int head, ptrdiff_t last, real hi_,
-                              real lo_, real rstd_, const int streams, real *y) {
-    const vec hi = splat(hi_), lo = splat(lo_), rstd = splat(rstd_);
-    if (head) normalize(x, weight, bias, j, 1, head, hi, lo, rstd, streams, y);
+                              real rest_, real rstd_, const int streams, real *y) {
+    const vec hi = splat(hi_), rest = splat(rest_), rstd = splat(rstd_);
+    if (head) normalize(x, weight, bias, j, 1, head, hi, rest, rstd, streams, y);
     for (j += head; j + VECTORS * W <= last; j += VECTORS * W) {
         if (streams) fetch_ahead(x + j + AHEAD / sizeof(real), VECTORS * W); /* from memory: a tenth of the time */
-        normalize(x, weight, bias, j, VECTORS, W, hi, lo, rstd, streams, y);
+        normalize(x, weight, bias, j, VECTORS, W, hi, rest, rstd, streams, y);
     }
     for (; j + W <= last; j += W)
-        normalize(x, weight, bias, j, 1, W, hi, lo, rstd, streams, y);
-    if (j < last) normalize(x, weight, bias, j, 1, (int)(last - j), hi, lo, rstd, streams, y);
+        normalize(x, weight, bias, j, 1, W, hi, rest, rstd, streams, y);
+    if (j < last) normalize(x, weight, bias, j, 1, (int)(last - j), hi, rest, rstd, streams, y);
 }
 
 /* The compiler's copies of it: weight and bias there or not. */
 ALWAYS void normalize_any(const real *x, const real *weight, const real *bias, ptrdiff_t j, int head, ptrdiff_t last, real hi,
-                          real lo, real rstd, const int streams, real *y) {
+                          real rest, real rstd, const int streams, real *y) {
     if (weight && bias)
-        normalize_columns(x, weight, bias, j, head, last, hi, lo, rstd, streams, y);
+        normalize_columns(x, weight, bias, j, head, last, hi, rest, rstd, streams, y);
     else if (weight)
-        normalize_columns(x, weight, 0, j, head, last, hi, lo, rstd, streams, y);
+        normalize_columns(x, weight, 0, j, head, last, hi, rest, rstd, streams, y);
     else if (bias)
-        normalize_columns(x, 0, bias, j, head, last, hi, lo, rstd, streams, y);
+        normalize_columns(x, 0, bias, j, head, last, hi, rest, rstd, streams, y);
     else
-        normalize_columns(x, 0, 0, j, head, last, hi, lo, rstd, streams, y);
+        normalize_columns(x, 0, 0, j, head, last, hi, rest, rstd, streams, y);
 }
 
 ALWAYS int most_rows(ptrdiff_t cols) {
@@ -57,14 +61,14 @@ ALWAYS int most_rows(ptrdiff_t cols) {
 /* Columns j … last − 1 of a row, whichever way it goes; the exact way writes all of them when j is 0 */
 ALWAYS void write_columns(const real *x, const real *weight, const real *bias, ptrdiff_t cols, ptrdiff_t j, ptrdiff_t last,
                           row_stats *s, int streams, real *y) {
-    real hi, lo;
-    if (!s->exact) split_mean(s, &hi, &lo);
+    real hi, rest;
+    if (!s->exact) split_mean(s, &hi, &rest);
     if (s->exact) {
         if (j == 0) scale_normalize(x, weight, bias, cols, s, y);
     } else if (streams) {
-        normalize_any(x, weight, bias, j, head_of(y + j, last - j), last, hi, lo, (real)s->factor, 1, y);
+        normalize_any(x, weight, bias, j, head_of(y + j, last - j), last, hi, rest, (real)s->factor, 1, y);
     } else {
-        normalize_any(x, weight, bias, j, 0, last, hi, lo, (real)s->factor, 0, y);
+        normalize_any(x, weight, bias, j, 0, last, hi, rest, (real)s->factor, 0, y);
     }
 }
 

@@ -5,16 +5,17 @@
  *   exact     exact_gradient.h: what overflows, underflows or is not finite, a mean that two float32 cannot hold. */
 
 /* What the strip pass needs of each row, mean = hi + lo:
- * xhat = (x − hi) · rstd − lo_rstd,   dx = (h · rstd − k1) − (x − hi) · k2 */
+ * xhat = (x − hi) · rstd + rest,   dx = (x − hi) · slope + (h · rstd − k1) */
 typedef struct {
-    real hi[GROUP], rstd[GROUP], lo_rstd[GROUP], k1[GROUP], k2[GROUP];
+    real hi[GROUP], rstd[GROUP], rest[GROUP], k1[GROUP], slope[GROUP];
     int64_t fit[GROUP];   /* 0: those constants are no good, whatever dy is */
     int64_t exact[GROUP]; /* not 0: instead of those, the row's exact_row */
     exact_row rows[GROUP];
     int any_exact;
 } group_gradient;
 
-/* The means of all rows of a group, WD rows a register; lo: what float64 (float32: float32) lacks of the mean */
+/* The means of all rows of a group, WD rows a register; lo: what float64 (float32: float32) lacks of the mean; float64 also has what
+ * mean_hd lacks */
 typedef struct {
-    vd lo[REGS], mean_h[REGS], mean_hd[REGS];
+    vd lo[REGS], mean_h[REGS], mean_hd[REGS], mean_hd_rest[REGS];
 } gradient_means;

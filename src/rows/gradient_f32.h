@@ -96,8 +96,9 @@ ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, p
 }
 
 /* mean(h) and mean(h · (x − mean)) = mean(h · (x − hi)) − lo · mean(h), for `rows` rows; 0 where dx is not wanted */
-ALWAYS void take_means(const float *x, const float *dy, const float *weight, const double *mean, int rows, ptrdiff_t cols, int far,
-                       int wanted, gradient_means *means) {
+ALWAYS void take_means(const float *x, const float *dy, const float *weight, const double *mean, const double *rstd, int rows,
+                       ptrdiff_t cols, int far, int wanted, gradient_means *means) {
+    (void)rstd;
     const vd share = splat_d(1 / (double)cols);
     vd h[GROUP][REGS], hd[GROUP][REGS];
     float hi[GROUP];
@@ -137,12 +138,14 @@ ALWAYS vm is_fit(vd mean, vd rstd, vd lo) {
 
 /* WD rows' constants, rounded to float32. Returns the rows for which no product on the way left its range, and what underflowed is
  * below the bound: an h · (x − hi) that did is off by 2^-150. */
-ALWAYS vm round_constants(vd mean, vd rstd, vd lo, vd mean_h, vd k2, vd size, int at, group_gradient *g) {
+ALWAYS vm round_constants(vd mean, vd rstd, const gradient_means *means, int i, vd size, group_gradient *g) {
+    const vd k2 = (rstd * rstd) * (rstd * means->mean_hd[i]);
     const vh short_rstd = narrow(rstd);
-    store_h(g->hi + at, narrow(mean));
-    store_h(g->rstd + at, short_rstd);
-    store_h(g->lo_rstd + at, narrow(lo * rstd));
-    store_h(g->k1 + at, narrow(widen(short_rstd) * mean_h - lo * k2)); /* from the rounded rstd: a row of one h cancels to 0 */
-    store_h(g->k2 + at, narrow(k2));
+    store_h(g->hi + i * WD, narrow(mean));
+    store_h(g->rstd + i * WD, short_rstd);
+    store_h(g->rest + i * WD, narrow(-(means->lo[i] * rstd)));
+    /* from the rounded rstd: a row of one h cancels to 0 */
+    store_h(g->k1 + i * WD, narrow(widen(short_rstd) * means->mean_h[i] - means->lo[i] * k2));
+    store_h(g->slope + i * WD, narrow(-k2));
     return (size >= rstd * 0x1p-122) & ((k2 == 0) | ((magnitude(k2) >= 0x1p-126) & (magnitude(k2) <= SCALE_MAX)));
 }

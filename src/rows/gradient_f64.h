@@ -1,9 +1,17 @@
-/* gradient_f64.h: float64's gradient sums: Σ (x − mean), Σ h and Σ h · (x − mean), trees of four and TwoSum. The first gives back what
- * rounding the mean to float64 took away. */
+/* gradient_f64.h: float64's gradient sums: Σ (x − mean), Σ h and Σ h · (x − mean). The first, which loses nothing, gives back what
+ * rounding the mean to float64 took away.
+ *
+ * What a result may be off by at most, in halves of an epsilon of what the bound (8 halves) multiplies, m ≥ |xhat|:
+ *   dweight   x − hi 1, in lo 1 once more, · rstd + rest 1, rstd 1, · dy 1, the strip's tree 2, the result 1: 8.
+ *   dx        of |h|: h 1, · rstd 1, rstd 1, − k1 1, the result 1: 5. Of mean|h|: h 1, its tree 2, mean 1, · rstd 1, rstd 1, − k1 1,
+ *             the result 1: 8. Of m · mean(|h| · m): h 1, x − hi 1, and by trees 3 more, all of them of mean|h · xhat|; k2 1, the rstd³
+ *             in it 3, x − hi 1, the result 1, all of them of |mean(h · xhat)|: together 8 where the second is at most 7/16 of mean|h|,
+ *             as it is unless the gradient points along the row. Where it does, its products are summed without any loss: 8 again. */
 
-/* Σ d, Σ h and Σ h · d of a group: eight lanes a row, each an unevaluated pair */
+/* Σ d, Σ h and Σ h · d of a group: eight lanes a row, each an unevaluated pair; and about Σ |h| */
 typedef struct {
     vd d[GROUP][REGS], d_error[GROUP][REGS], h[GROUP][REGS], h_error[GROUP][REGS], hd[GROUP][REGS], hd_error[GROUP][REGS];
+    vd size[GROUP][REGS];
 } gradient_lanes;
 
 /* Register i of each of the four vectors of eight lanes that make up the tree at j of h = dy · weight; 0 past the end */
@@ -19,77 +27,137 @@ ALWAYS void load_products(const double *dy, const double *weight, ptrdiff_t j, i
     }
 }
 
-ALWAYS void center_gradient(const double *x, const double *dy, const double *weight, ptrdiff_t cols, double mean, int r, int far,
-                            gradient_lanes *out) {
-    const vd m = splat_d(mean);
-    vd d_sum[REGS], d_error[REGS], h_sum[REGS], h_error[REGS], hd_sum[REGS], hd_error[REGS];
-    EACH(i, REGS) d_sum[i] = d_error[i] = h_sum[i] = h_error[i] = hd_sum[i] = hd_error[i] = (vd){0};
-    for (ptrdiff_t j = 0; j < cols; j += TREE) {
-        if (far) {
-            fetch_ahead(x + j, TREE);
-            fetch_ahead(dy + j, TREE);
+/* Σ h · d += the products of a tree, four in two roundings, or precisely: every product and sum with its error */
+ALWAYS void add_products(const vd h[4], const vd d[4], const int precisely, vd *sum, vd *error) {
+    if (!precisely) {
+        two_sum(sum, error, multiply_add(h[1], d[1], h[0] * d[0]) + multiply_add(h[3], d[3], h[2] * d[2]));
+        return;
+    }
+    EACH(k, 4) {
+        const vd product = h[k] * d[k];
+        const vm safe = (magnitude(product) >= 0x1p-900) & (magnitude(h[k]) <= 0x1p900);
+        *error += (vd)((vm)product_error(h[k], d[k], product) & safe);
+        two_sum(sum, error, product);
+    }
+}
+
+/* `above`: no less than twice what Σ |x − mean| of a chunk comes to in a lane, from which those sums start, as in statistics_f64.h */
+ALWAYS void center_gradient(const double *x, const double *dy, const double *weight, ptrdiff_t cols, double mean, double above_,
+                            int r, int far, const int precisely, gradient_lanes *out) {
+    const vd m = splat_d(mean), above = splat_d(above_);
+    vd h_sum[REGS], h_error[REGS], hd_sum[REGS], hd_error[REGS], size[REGS];
+    EACH(i, REGS) {
+        out->d[r][i] = out->d_error[r][i] = (vd){0};
+        h_sum[i] = h_error[i] = hd_sum[i] = hd_error[i] = size[i] = (vd){0};
+    }
+    for (ptrdiff_t first = 0; first < cols; first += CHUNK) {
+        const ptrdiff_t last = cols - first < CHUNK ? cols : first + CHUNK;
+        vd d_sum[REGS], d_error[REGS];
+        EACH(i, REGS) {
+            d_sum[i] = above;
+            d_error[i] = (vd){0};
+        }
+        for (ptrdiff_t j = first; j < last; j += TREE) {
+            if (far) {
+                fetch_ahead(x + j, TREE);
+                fetch_ahead(dy + j, TREE);
+            }
+            EACH(i, REGS) {
+                vd d[4], h[4];
+                load_centred(x, j, i, cols, m, 4, d);
+                load_products(dy, weight, j, i, cols, h);
+                EACH(k, 4) add_beneath(&d_sum[i], &d_error[i], d[k]);
+                two_sum(&h_sum[i], &h_error[i], (h[0] + h[1]) + (h[2] + h[3]));
+                add_products(h, d, precisely, &hd_sum[i], &hd_error[i]);
+                if (!precisely) size[i] += (magnitude(h[0]) + magnitude(h[1])) + (magnitude(h[2]) + magnitude(h[3]));
+            }
         }
         EACH(i, REGS) {
-            vd d[4], h[4];
-            load_centred(x, j, i, cols, m, d);
-            load_products(dy, weight, j, i, cols, h);
-            two_sum(&d_sum[i], &d_error[i], (d[0] + d[1]) + (d[2] + d[3]));
-            two_sum(&h_sum[i], &h_error[i], (h[0] + h[1]) + (h[2] + h[3]));
-            two_sum(&hd_sum[i], &hd_error[i], plus_d(h[0] * d[0], h[1] * d[1]) + plus_d(h[2] * d[2], h[3] * d[3]));
+            two_sum(&out->d[r][i], &out->d_error[r][i], d_sum[i] - above);
+            out->d_error[r][i] += d_error[i];
         }
     }
     EACH(i, REGS) {
-        out->d[r][i] = d_sum[i];
-        out->d_error[r][i] = d_error[i];
         out->h[r][i] = h_sum[i];
         out->h_error[r][i] = h_error[i];
         out->hd[r][i] = hd_sum[i];
         out->hd_error[r][i] = hd_error[i];
+        out->size[r][i] = size[i];
+    }
+}
+NEVER void center_precisely(const double *x, const double *dy, const double *weight, ptrdiff_t cols, double mean, double above,
+                            int r, int far, gradient_lanes *out) {
+    center_gradient(x, dy, weight, cols, mean, above, r, far, 1, out);
+}
+
+/* lo, mean(h) and mean(h · (x − mean)) from the lanes; and for which rows products by trees are good enough */
+ALWAYS void finish_means(gradient_lanes *lanes, double cols, const double *rstd, gradient_means *means, int64_t *good) {
+    vd d[REGS], d_error[REGS], h[REGS], h_error[REGS], hd[REGS], hd_error[REGS], size[REGS];
+    sum_lanes(lanes->d, lanes->d_error, 1, d, d_error);
+    sum_lanes(lanes->h, lanes->h_error, 1, h, h_error);
+    sum_lanes(lanes->hd, lanes->hd_error, 1, hd, hd_error);
+    sum_lanes(lanes->size, 0, 0, size, 0);
+    EACH(i, REGS) {
+        vd rest;
+        const vd n = splat_d(cols);
+        means->lo[i] = divide_pair(d[i], d_error[i], n, &rest);
+        means->mean_h[i] = divide_pair(h[i], h_error[i], n, &rest);
+        means->mean_h[i] += rest;
+        two_sum(&hd[i], &hd_error[i], -(means->lo[i] * (h[i] + h_error[i])));
+        means->mean_hd[i] = divide_pair(hd[i], hd_error[i], n, &means->mean_hd_rest[i]);
+        store_m(good + i * WD, magnitude(hd[i]) * load_d(rstd + i * WD) <= 0.4375 * size[i]);
     }
 }
 
-/* lo, mean(h) and mean(h · (x − mean)) of `rows` rows */
-ALWAYS void take_means(const double *x, const double *dy, const double *weight, const double *mean, int rows, ptrdiff_t cols,
-                       int far, int wanted, gradient_means *means) {
-    (void)wanted; /* lo is, for dweight */
+/* lo, mean(h) and mean(h · (x − mean)) of `rows` rows; without dx lo alone counts, which dweight needs */
+ALWAYS void take_means(const double *x, const double *dy, const double *weight, const double *mean, const double *rstd, int rows,
+                       ptrdiff_t cols, int far, int wanted, gradient_means *means) {
     gradient_lanes lanes;
-    vd d[REGS], d_error[REGS], h[REGS], h_error[REGS], hd[REGS], hd_error[REGS];
+    int64_t good[GROUP];
+    int again = 0;
+    /* Σ |x − mean| of n elements is at most √(n · D) σ, and σ at most 1 / rstd */
+    const double n = (double)(((cols < CHUNK ? cols : CHUNK) + 7) / 8), above = 4 * root(splat_d(n * (double)cols))[0];
     for (int r = 0; r < GROUP; ++r) {
         if (r < rows) {
-            center_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], r, far, &lanes);
+            center_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], above / rstd[r], r, far, 0, &lanes);
         } else {
             EACH(i, REGS) {
                 lanes.d[r][i] = lanes.d_error[r][i] = lanes.h[r][i] = lanes.h_error[r][i] = (vd){0};
-                lanes.hd[r][i] = lanes.hd_error[r][i] = (vd){0};
+                lanes.hd[r][i] = lanes.hd_error[r][i] = lanes.size[r][i] = (vd){0};
             }
         }
     }
-    sum_lanes(lanes.d, lanes.d_error, 1, d, d_error);
-    sum_lanes(lanes.h, lanes.h_error, 1, h, h_error);
-    sum_lanes(lanes.hd, lanes.hd_error, 1, hd, hd_error);
-    EACH(i, REGS) {
-        const vd n = splat_d((double)cols);
-        const vd total_h = h[i] + h_error[i], lo = (d[i] + d_error[i]) / n;
-        two_sum(&hd[i], &hd_error[i], -(lo * total_h));
-        means->lo[i] = lo;
-        means->mean_h[i] = total_h / n;
-        means->mean_hd[i] = (hd[i] + hd_error[i]) / n;
+    finish_means(&lanes, (double)cols, rstd, means, good);
+    for (int r = 0; wanted && r < rows; ++r) {
+        if (good[r]) continue;
+        center_precisely(x + r * cols, dy + r * cols, weight, cols, mean[r], above / rstd[r], r, far, &lanes);
+        again = 1;
     }
+    if (again) finish_means(&lanes, (double)cols, rstd, means, good);
 }
 
-/* The rows for which lo is no more than a quarter of σ */
+/* The rows for which lo is no more than a sixteenth of σ */
 ALWAYS vm is_fit(vd mean, vd rstd, vd lo) {
     (void)mean;
-    return magnitude(lo) * rstd <= 0.25;
+    return magnitude(lo) * rstd <= 0x1p-4;
+}
+
+/* rstd³ · mean_hd, rounded once */
+ALWAYS vd multiply_k2(vd rstd, vd mean_hd, vd mean_hd_rest) {
+    const vd square = rstd * rstd, square_error = product_error(rstd, rstd, square);
+    const vd t = rstd * mean_hd, t_error = product_error(rstd, mean_hd, t) + rstd * mean_hd_rest;
+    const vd k2 = square * t, k2_error = product_error(square, t, k2) + (square * t_error + square_error * t);
+    return k2 + (vd)((vm)k2_error & (magnitude(t) >= 0x1p-900) & (magnitude(k2) >= 0x1p-900));
 }
 
 /* WD rows' constants as they are. Returns the rows for which that is good enough: all. */
-ALWAYS vm round_constants(vd mean, vd rstd, vd lo, vd mean_h, vd k2, vd size, int at, group_gradient *g) {
+ALWAYS vm round_constants(vd mean, vd rstd, const gradient_means *means, int i, vd size, group_gradient *g) {
     (void)size;
-    store_d(g->hi + at, mean);
-    store_d(g->rstd + at, rstd);
-    store_d(g->lo_rstd + at, lo * rstd);
-    store_d(g->k1 + at, rstd * mean_h - lo * k2);
-    store_d(g->k2 + at, k2);
+    const vd k2 = multiply_k2(rstd, means->mean_hd[i], means->mean_hd_rest[i]);
+    store_d(g->hi + i * WD, mean);
+    store_d(g->rstd + i * WD, rstd);
+    store_d(g->rest + i * WD, -(means->lo[i] * rstd));
+    store_d(g->k1 + i * WD, multiply_add(-means->lo[i], k2, rstd * means->mean_h[i]));
+    store_d(g->slope + i * WD, -k2);
     return ~(vm){0};
 }

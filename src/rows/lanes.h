@@ -7,6 +7,21 @@ ALWAYS void two_sum(vd *s, vd *e, vd t) {
     *s = r;
 }
 
+/* Σ and its error += t where |t| ≤ |sum| (Dekker's FastTwoSum): half of it on the multiplying ports */
+ALWAYS void add_beneath(vd *sum, vd *error, vd t) {
+    const vd r = *sum + t;
+    *error = plus_d(*error, t - minus_d(r, *sum));
+    *sum = r;
+}
+
+/* (sum + error) / n as the quotient, which is returned, and what that lacks (0 where it is too small for product_error) */
+ALWAYS vd divide_pair(vd sum, vd error, vd n, vd *rest) {
+    const vd total = sum + error, quotient = total / n, back = quotient * n;
+    const vd left = ((total - back) - product_error(quotient, n, back)) + ((sum - total) + error);
+    *rest = (vd)((vm)(left / n) & (magnitude(back) >= 0x1p-900));
+    return quotient;
+}
+
 /* Two registers' lanes dealt anew */
 #if defined(__clang__)
 #define DEAL(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)

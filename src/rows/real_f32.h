@@ -32,6 +32,7 @@ typedef vf vec;
 #define load_n load_n_f
 #define store_n store_n_f
 #define stream stream_f
+#define multiply_add multiply_add_f
 
 /* Eight-byte lanes from reals: WD elements at p, or the first n of them and 0 */
 #define load_double load_wide

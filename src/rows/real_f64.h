@@ -25,6 +25,7 @@ typedef vd vec;
 #define load_n load_n_d
 #define store_n store_n_d
 #define stream stream_d
+#define multiply_add multiply_add_d
 
 /* Eight-byte lanes from reals: WD elements at p, or the first n of them and 0 */
 #define load_double load_d

@@ -3,9 +3,8 @@
  * A row goes to the first of three ways that is exact enough for it; which one depends on the row alone.
  *   raw       float32 only. Σ x and Σ x² in float64: every square is exact, so the only errors are those of adding, below
  *             2^-44 of Σ x². Good while mean² ≤ 2^18 · (var + eps): rstd is then off by less than 2^-27.
- *   centred   Σ (x − pivot) and Σ (x − pivot)² about a pivot near the mean (float32: the raw mean; float64: that of a sample); float64
- *             sums, a tree of four and TwoSum, rstd in double-double. A pivot further off than half a σ is moved, once. Good for
- *             every offset.
+ *   centred   Σ (x − pivot) and Σ (x − pivot)² about a pivot near the mean (float32: the raw mean; float64: that of a sample), as
+ *             pairs of float64, rstd in double-double. A pivot further off than half a σ is moved, once. Good for every offset.
  *   exact     the row scaled by a power of two (exact.h): what overflows, underflows or is not finite. */
 
 /* Rows finished together: their lanes, divisions and roots share one latency. */
@@ -21,6 +20,8 @@ ALWAYS void fetch_ahead(const real *p, const int n) { /* what lies AHEAD of n el
 /* Rows of float32 whose sums run side by side: enough chains to hide the latency of adding, no more than there are registers for. */
 #define ABREAST (LN_REGISTERS / 16)
 
+/* Elements summed by lane before that goes to the row's sum: bounds a lane's chain (float32: 4096 / 16, float64: 4096 / 8). */
+#define CHUNK 4096
 /* Elements of a row summed as one tree of four vectors of eight lanes */
 #define TREE 32
 
@@ -43,12 +44,12 @@ ALWAYS int left_of(ptrdiff_t at, ptrdiff_t end) {
     return n < 0 ? 0 : n > WD ? WD : (int)n;
 }
 
-/* Register i of each of the four vectors of eight lanes that make up the tree at j, less the pivot; 0 past the end */
-ALWAYS void load_centred(const real *x, ptrdiff_t j, int i, ptrdiff_t cols, vd pivot, vd d[4]) {
+/* Register i of each of the four vectors of eight lanes that make up the tree at j, less the pivot; 0 past the end. `spared` of them
+ * on the multiplying ports, so that there are as many operations as on the adding ones. */
+ALWAYS void load_centred(const real *x, ptrdiff_t j, int i, ptrdiff_t cols, vd pivot, const int spared, vd d[4]) {
     const real *p = x + j + i * WD;
     if (j + TREE <= cols) {
-        /* half of them on the multiplying ports: as many operations there as on the adding ones */
-        EACH(k, 4) d[k] = k % 2 ? load_double(p + 8 * k) - pivot : minus_d(load_double(p + 8 * k), pivot);
+        EACH(k, 4) d[k] = k < spared ? minus_d(load_double(p + 8 * k), pivot) : load_double(p + 8 * k) - pivot;
         return;
     }
     EACH(k, 4) {
@@ -57,44 +58,27 @@ ALWAYS void load_centred(const real *x, ptrdiff_t j, int i, ptrdiff_t cols, vd p
     }
 }
 
-/* Σ (x − pivot), Σ (x − pivot)² of row r: element j in lane j mod 8 */
-ALWAYS void center_row(const real *x, ptrdiff_t cols, double pivot, int r, int far, centred_sums *out) {
-    const vd p = splat_d(pivot);
-    vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
-    EACH(i, REGS) sum[i] = sum_error[i] = square[i] = square_error[i] = (vd){0};
-    for (ptrdiff_t j = 0; j < cols; j += TREE) {
-        if (far) fetch_ahead(x + j, TREE);
-        EACH(i, REGS) {
-            vd d[4];
-            load_centred(x, j, i, cols, p, d);
-            two_sum(&sum[i], &sum_error[i], (d[0] + d[1]) + (d[2] + d[3]));
-            two_sum(&square[i], &square_error[i], plus_d(d[0] * d[0], d[1] * d[1]) + plus_d(d[2] * d[2], d[3] * d[3]));
-        }
-    }
-    EACH(i, REGS) {
-        out->sum[r][i] = sum[i];
-        out->sum_error[r][i] = sum_error[i];
-        out->square[r][i] = square[i];
-        out->square_error[r][i] = square_error[i];
-    }
-}
-
 /* mean = pivot + Σ (x − pivot) / D, var = (Σ (x − pivot)² − (Σ (x − pivot))² / D) / D, rstd = 1 / √(var + eps), each to
- * little more than one rounding, for the rows of a group (those of unused rows are computed and dropped) */
-ALWAYS void finish_centred(centred_sums *rows, const double *pivot, double cols, double eps, row_stats *stats) {
+ * little more than one rounding, for the rows of a group (those of unused rows are computed and dropped). `limit`: the most that Σ (x − pivot)² may be for the sums to be right. */
+ALWAYS void finish_centred(centred_sums *rows, const double *pivot, const double *limit, double cols, double eps,
+                           row_stats *stats) {
     vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
     sum_lanes(rows->sum, rows->sum_error, 1, sum, sum_error);
     sum_lanes(rows->square, rows->square_error, 1, square, square_error);
     for (int i = 0; i < REGS; ++i) {
         const vd n = splat_d(cols), hi = load_d(pivot + i * WD);
-        const vd total = sum[i] + sum_error[i], lo = total / n;
+
+        /* Σ (x − pivot) / D as the pair lo + lo_error */
+        vd lo_error, v_error;
+        const vd total = sum[i] + sum_error[i], total_error = (sum[i] - total) + sum_error[i];
+        const vd lo = divide_pair(sum[i], sum_error[i], n, &lo_error);
 
         /* var + eps as the pair v + v_error */
-        vd var_n = square[i], var_n_error = square_error[i];
-        two_sum(&var_n, &var_n_error, -(total * lo));
-        vd v = var_n / n;
-        const vd back = v * n;
-        vd v_error = (((var_n - back) - product_error(v, n, back)) + var_n_error) / n;
+        const vm near = square[i] <= load_d(limit + i * WD);
+        const vd shift = total * lo, shift_error = product_error(total, lo, shift) + (total * lo_error + total_error * lo);
+        vd var_n = square[i], var_n_error = square_error[i] - shift_error;
+        two_sum(&var_n, &var_n_error, -shift);
+        vd v = divide_pair(var_n, var_n_error, n, &v_error);
         two_sum(&v, &v_error, splat_d(eps));
 
         /* one Newton step in double-double: rstd = r + r · (1 − v · r²) / 2 */
@@ -107,9 +91,10 @@ ALWAYS void finish_centred(centred_sums *rows, const double *pivot, double cols,
         /* the mean as one number and what it lacks */
         vd mean = hi, rest = (vd){0};
         two_sum(&mean, &rest, lo);
+        rest += lo_error;
 
         /* the pivot lies within half a σ, and nothing left its range (NaN fails the test) */
-        const vm good = (lo * lo * 4 <= v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
+        const vm good = near & (lo * lo * 4 <= v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
         EACH(k, WD) {
             row_stats *s = &stats[i * WD + k];
             s->hi = s->mean = mean[k];

@@ -1,9 +1,6 @@
 /* statistics_f32.h: the raw way of float32, for a group of rows: sums of exact products in float64. What it cannot do is left to the
  * centred way. */
 
-/* Elements summed by lane before the lanes are folded into the row's sum: bounds a lane's chain (4096 / 16). */
-#define CHUNK 4096
-
 /* Σ x and Σ x² of `rows` rows: a chunk's lanes, element j in lane j mod 16, then lane i + lane i + 8 */
 ALWAYS void sum_chunk(const float *x, ptrdiff_t pitch, ptrdiff_t cols, const int rows, int far, vd (*sum)[REGS],
                       vd (*square)[REGS]) {
@@ -57,9 +54,35 @@ ALWAYS void sum_rows(const float *x, int rows, ptrdiff_t cols, int far, vd *sum,
     }
 }
 
+/* The centred way: Σ (x − pivot), Σ (x − pivot)² of row r, element j in lane j mod 8, by trees of four and TwoSum: float64 has bits to
+ * spare for that. Good for every row. */
+ALWAYS double center_row(const float *x, ptrdiff_t cols, double pivot, double spread, int r, int far, centred_sums *out) {
+    (void)spread;
+    const vd p = splat_d(pivot);
+    vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
+    EACH(i, REGS) sum[i] = sum_error[i] = square[i] = square_error[i] = (vd){0};
+    for (ptrdiff_t j = 0; j < cols; j += TREE) {
+        if (far) fetch_ahead(x + j, TREE);
+        EACH(i, REGS) {
+            vd d[4];
+            load_centred(x, j, i, cols, p, 2, d);
+            two_sum(&sum[i], &sum_error[i], (d[0] + d[1]) + (d[2] + d[3]));
+            two_sum(&square[i], &square_error[i], plus_d(d[0] * d[0], d[1] * d[1]) + plus_d(d[2] * d[2], d[3] * d[3]));
+        }
+    }
+    EACH(i, REGS) {
+        out->sum[r][i] = sum[i];
+        out->sum_error[r][i] = sum_error[i];
+        out->square[r][i] = square[i];
+        out->square_error[r][i] = square_error[i];
+    }
+    return __builtin_inf();
+}
+
 /* Statistics from Σ x and Σ x² where they are good for it; returns whether any row wants the centred way, about its pivot. */
-ALWAYS int first_statistics(const float *x, int rows, ptrdiff_t cols, double eps, int far, double *pivot, int64_t *wanted,
-                            row_stats *stats) {
+ALWAYS int first_statistics(const float *x, int rows, ptrdiff_t cols, double eps, int far, double *pivot, double *spread,
+                            int64_t *wanted, row_stats *stats) {
+    (void)spread;
     vd sum[REGS], square[REGS];
     const vd n = splat_d((double)cols);
     int64_t any = 0;
@@ -85,9 +108,12 @@ ALWAYS int first_statistics(const float *x, int rows, ptrdiff_t cols, double eps
 }
 
 /* The mean as two float32. They lose nothing that counts (2^-27 of σ), or the row is marked for the exact way. */
-ALWAYS void split_mean(row_stats *s, float *hi, float *lo) {
+ALWAYS void split_mean(row_stats *s, float *hi, float *rest) {
     *hi = (float)s->hi;
-    const double rest = (s->hi - *hi) + s->lo;
-    *lo = (float)rest;
-    if (!(__builtin_fabs(rest - *lo) * s->rstd <= 0x1p-27)) s->exact = 1;
+    const double lo = (s->hi - *hi) + s->lo;
+    *rest = (float)lo;
+    if (!(__builtin_fabs(lo - *rest) * s->rstd <= 0x1p-27)) s->exact = 1;
 }
+
+/* xhat = ((x − hi) − lo) · rstd */
+ALWAYS vec standardize(vec x, vec hi, vec rest, vec rstd) { return ((x - hi) - rest) * rstd; }

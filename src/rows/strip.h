@@ -24,7 +24,7 @@ typedef struct {
 
 /* The constants of rows in registers */
 typedef struct {
-    vec hi[AT_ONCE], rstd[AT_ONCE], lo_rstd[AT_ONCE], k1[AT_ONCE], k2[AT_ONCE];
+    vec hi[AT_ONCE], rstd[AT_ONCE], rest[AT_ONCE], k1[AT_ONCE], slope[AT_ONCE];
 } row_constants;
 
 /* What is the same for every column; constants of the call, so that the compiler makes a copy for each. */
@@ -56,8 +56,9 @@ ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, c
     EACH(r, kind.rows) {
         const vec d = x_r[r] - c->hi[r];
         const vec h = weight ? dy_r[r] * w : dy_r[r];
-        dx_r[r] = (h * c->rstd[r] - c->k1[r]) - d * c->k2[r];
-        term[r] = dy_r[r] * (d * c->rstd[r] - c->lo_rstd[r]);
+        /* h · rstd is rounded before k1 is taken off: where all h are one they cancel */
+        dx_r[r] = multiply_add(d, c->slope[r], h * c->rstd[r] - c->k1[r]);
+        term[r] = dy_r[r] * multiply_add(d, c->rstd[r], c->rest[r]);
         if (kind.any_exact && g->exact[at + r]) {
             real dx_part[W] = {0}, term_part[W] = {0};
             const ptrdiff_t k = r * cols + j;
@@ -89,9 +90,9 @@ ALWAYS void compute_rows(const real *x, const real *dy, const real *weight, cons
     EACH(r, kind.rows) {
         c.hi[r] = splat(g->hi[at + r]);
         c.rstd[r] = splat(g->rstd[at + r]);
-        c.lo_rstd[r] = splat(g->lo_rstd[at + r]);
+        c.rest[r] = splat(g->rest[at + r]);
         c.k1[r] = splat(g->k1[at + r]);
-        c.k2[r] = splat(g->k2[at + r]);
+        c.slope[r] = splat(g->slope[at + r]);
     }
     const ptrdiff_t first = t->first, last = t->last, slot = t->slot - first;
     ptrdiff_t j = first + t->head;

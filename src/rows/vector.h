@@ -21,6 +21,9 @@ ALWAYS void store_f(float *p, vf v) { *(vf_at *)p = v; }
 /* s − 0 is s for every s, −0 too, so that the compiler drops the subtraction. */
 ALWAYS vf splat_f(float s) { return s - (vf){0}; }
 
+/* a · b + c, rounded twice: not contracted (float64's, in wide.h, rounds once) */
+ALWAYS vf multiply_add_f(vf a, vf b, vf c) { return a * b + c; }
+
 /* load_part, store_part: the first n of the lanes (0 ≤ n ≤ lanes); nothing else is read or written, the others are 0.
  * stream: a store that goes past the caches; p aligned to the register. */
 #if LN_BYTES == 64
