@@ -8,6 +8,7 @@ cdef extern from * nogil:
     #else
     enum { ln_openmp = 0 };
     static int omp_get_max_threads(void) { return 1; }
+    static int omp_get_thread_limit(void) { return 1; }
     static int omp_get_num_procs(void) { return 1; }
     #endif
 
@@ -44,6 +45,7 @@ cdef extern from * nogil:
     """
     enum: ln_openmp
     int omp_get_max_threads()
+    int omp_get_thread_limit()
     int ln_thread_cap
     int ln_cpu_quota
     int ln_forked
@@ -60,7 +62,7 @@ cdef enum:
 
 cdef inline int available_threads() noexcept nogil:
     """What OpenMP says, capped by set_num_threads, the affinity and the container's quota; 1 in a forked child."""
-    cdef int n = omp_get_max_threads()
+    cdef int n = min(omp_get_max_threads(), omp_get_thread_limit())  # the first does not know of the second
     cdef int cpus = ln_allowed_cpus()
     if ln_forked:
         return 1
