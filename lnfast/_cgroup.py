@@ -1,5 +1,6 @@
 """The container's CPU quota, from the Linux control groups of this process."""
 
+import os
 from pathlib import Path
 
 
@@ -9,10 +10,12 @@ def cpu_quota(
     """CPUs that the quota allows, rounded up; 0 where there is none or it cannot be read."""
     found = []
     try:
-        lines = process.read_text().splitlines()
+        lines = os.fsdecode(process.read_bytes()).split("\n")  # names of groups are any bytes
     except OSError:
         lines = []
     for line in lines:
+        if line.count(":") < 2:
+            continue
         _, controllers, group = line.split(":", 2)
         if not controllers:  # version 2: one tree, limits of all the group's ancestors count
             found += [_version_2(folder) for folder in _up(root, group)]
@@ -28,11 +31,12 @@ def _up(root: Path, group: str) -> list[Path]:
 
 
 def _version_2(folder: Path) -> int:
-    return _quota(*_numbers(folder / "cpu.max"))
+    return _quota(*_numbers(folder / "cpu.max")[:2])
 
 
 def _version_1(folder: Path) -> int:
-    return _quota(*_numbers(folder / "cpu.cfs_quota_us"), *_numbers(folder / "cpu.cfs_period_us"))
+    limit, period = folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us"
+    return _quota(*_numbers(limit)[:1], *_numbers(period)[:1])
 
 
 def _numbers(file: Path) -> list[int]:
