@@ -1,6 +1,6 @@
 """What was built: no instruction above the baseline but in the functions made for it.
 
-Also the version, config(), the error of an unbuilt tree, and the reading of the container's quota.
+Also the version, config(), and the error of an unbuilt tree.
 """
 
 import importlib.metadata
@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import lnfast
-from lnfast import _api, _cgroup
+from lnfast import _api
 
 # 32- and 64-byte registers, mask registers, and the three-operand forms of AVX
 BEYOND_BASELINE = re.compile(r"%[yz]mm|%k[0-7]\b|\tv[a-z]+[0-9a-z]*\s+\S*%xmm")
@@ -76,28 +76,3 @@ def test_import_from_the_source_tree(tmp_path):
         [sys.executable, "-c", "import lnfast"], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 1 and "Run `pip install .` in it" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("files", "group", "cpus"),
-    [
-        ({"cpu.max": "150000 100000"}, "0::/", 2),
-        ({"cpu.max": "max 100000"}, "0::/", 0),
-        ({"a/cpu.max": "max 100000", "cpu.max": "50000 100000"}, "0::/a", 1),
-        ({"a/cpu.max": "300000 100000", "cpu.max": "800000 100000"}, "0::/a", 3),
-        (
-            {"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"},
-            "4:cpu,cpuacct:/",
-            4,
-        ),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "4:cpu,cpuacct:/", 0),
-        ({"cpu.max": "what is this"}, "0::/", 0),
-        ({}, "0::/", 0),
-    ],
-)
-def test_cpu_quota(tmp_path, files, group, cpus):
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text + "\n")
-    (tmp_path / "self").write_text(group + "\n")
-    assert _cgroup.cpu_quota(tmp_path, tmp_path / "self") == cpus
