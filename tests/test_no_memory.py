@@ -1,0 +1,102 @@
+"""No memory for backward's sums: MemoryError and nothing else, with everything as it was.
+
+Forward needs none. A call of backward gets its sums (and, by columns, the rows' constants) before
+it writes anything; each of these is made to fail, by a malloc of the test's own, and by the system.
+"""
+
+from pathlib import Path
+
+import pytest
+from runs import in_fresh_python, needs_linux, shared_library
+
+pytestmark = needs_linux
+
+# (rows, cols), and what backward gets: the sums of row blocks; the constants of long rows, in one
+# band; constants and sums, of more bands than one.
+WAYS = [((4096, 1024), 1), ((33, 40_000), 1), ((9, 20_000), 1), ((32, 90_000), 2)]
+
+PREPARE = """
+import ctypes, numpy as np, lnfast
+rows, cols = {shape}
+x = np.empty((rows, cols), np.{dtype})
+x[...] = np.random.default_rng(0).standard_normal(cols)
+layer = lnfast.LayerNorm(cols, dtype=x.dtype)
+_, cache = layer.forward(x)
+out = np.full_like(x, 7)
+
+def untouched():
+    gradients = layer.grad_weight, layer.grad_bias
+    return (out == 7).all() and not any(gradient.any() for gradient in gradients)
+
+ways = dict(
+    plain=lambda: lnfast.layer_norm_backward(x, cache, out=out, num_threads=1),
+    threads=lambda: lnfast.layer_norm_backward(x, cache, out=out, num_threads=3),
+    checked=lambda: lnfast.layer_norm_backward(x, cache, out=out, num_threads=2, check_finite=True),
+    sums=lambda: lnfast.layer_norm_backward(
+        x, cache, num_threads=2, output_mask=(False, True, True)
+    ),
+    layer=lambda: layer.backward(x, cache, out=out, num_threads=2),
+)
+
+def fails(way):
+    try:
+        way()
+    except MemoryError as error:
+        assert type(error) is MemoryError and "sums" in str(error), repr(error)
+        return True
+"""
+FAIL_EACH = """
+libc = ctypes.CDLL(None)
+names = "calls_to_failure", "calls", "blocks"
+to_failure, calls, blocks = (ctypes.c_int.in_dll(libc, name) for name in names)
+dx, dweight, dbias = lnfast.layer_norm_backward(x, cache, num_threads=1)
+calls.value = blocks.value = 0
+lnfast.layer_norm(x, cols, num_threads=3)
+assert calls.value == 0, "forward"
+lnfast.layer_norm_backward(x, cache, num_threads=1)
+wanted, calls.value = calls.value, 0
+for name, way in ways.items():
+    for number in range(1, wanted + 1):
+        to_failure.value = number
+        assert fails(way) and untouched(), (name, number)
+    assert blocks.value == 0, name
+again = lnfast.layer_norm_backward(x, cache, out=out, num_threads=2)
+assert calls.value == wanted * (wanted + 1) // 2 * len(ways) + wanted and blocks.value == 0
+for a, b in zip(again, (dx, dweight, dbias)):
+    assert a.tobytes() == b.tobytes()
+print(wanted)
+"""
+LIMIT = """
+import resource
+from pathlib import Path
+dx, dweight, dbias = lnfast.layer_norm_backward(x, cache, num_threads=3)  # threads are there now
+room = 2 * dweight.nbytes + 2**20  # for what is returned, and some more, but not for the sums
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+before = resource.getrlimit(resource.RLIMIT_AS)
+del ways["checked"]  # NumPy, which looks for NaN, would be the one to find no memory
+for way in ways.values():
+    resource.setrlimit(resource.RLIMIT_AS, (size + room, before[1]))
+    failed = fails(way)
+    resource.setrlimit(resource.RLIMIT_AS, before)
+    assert failed and untouched()
+again = lnfast.layer_norm_backward(x, cache, out=out, num_threads=3)
+for a, b in zip(again, (dx, dweight, dbias)):
+    assert a.tobytes() == b.tobytes()
+print("right")
+"""
+# Whatever is not small is a mapping of its own in glibc, and none of it is kept for later.
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TOP_PAD_": "0"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("shape", "requests"), WAYS)
+def test_each_request(shape, requests, dtype, tmp_path):
+    library = shared_library(Path(__file__).with_name("failing_malloc.c"), tmp_path, "-ldl")
+    code = PREPARE.format(shape=shape, dtype=dtype) + FAIL_EACH
+    assert int(in_fresh_python(code, LD_PRELOAD=str(library))) == requests
+
+
+@pytest.mark.parametrize("shape", [(4096, 1024), (32, 90_000)])  # by blocks, by columns
+def test_a_limit_of_the_system(shape):
+    code = PREPARE.format(shape=shape, dtype="float64") + LIMIT
+    assert in_fresh_python(code, **ALLOCATOR) == "right"
