@@ -123,8 +123,10 @@ def test_a_forked_child_says_that_it_has_one_thread():
     assert after_forks(code)
 
 
-@pytest.mark.parametrize("computed_before", [True, False])
-@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+@pytest.mark.parametrize(
+    ("method", "computed_before"),
+    [("fork", False), *((method, True) for method in multiprocessing.get_all_start_methods())],
+)
 def test_pool(method, computed_before):
     """Workers of every kind, two at once, from a parent that has computed or not."""
     path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]

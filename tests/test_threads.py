@@ -92,7 +92,7 @@ def test_other_threads_run_during_a_call(function, num_threads):
 
     Where a call has several threads of its own, Cython's prange lets go of it too.
     """
-    x = np.ones((1000, 4000), np.float32)
+    x = np.ones((2000, 4000), np.float32)
     counts, done = [0], threading.Event()
     arguments = (x, 4000)
     if function == "layer_norm_backward":
@@ -108,7 +108,7 @@ def test_other_threads_run_during_a_call(function, num_threads):
     moved = 0
     try:
         counter.start()
-        for _ in range(5):  # the system may leave the counter without a processor for one call
+        for _ in range(20):  # the system may leave the counter without a processor for a call
             time.sleep(0)  # the counter's patience begins anew
             before = counts[0]
             getattr(lnfast, function)(*arguments, num_threads=num_threads)
