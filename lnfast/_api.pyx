@@ -7,7 +7,9 @@ to the kernels. Every other call is made plain first by lnfast._arguments.
 import os
 
 cimport numpy as cnp
-from call cimport Call, call_backward, call_forward, data_or_null, fill_call, plan_cache, plan_plain
+from call cimport (
+    Call, call_backward, call_forward, data_or_null, plan_cache, plan_checked_backward, plan_checked_forward, plan_plain,
+)
 from kernels cimport ln_choose, ln_isa, ln_isa_at
 from plain cimport (
     PyArray_DATA, is_apart_for_dx, is_like, is_plain, is_plain_out, is_same_or_apart, overlap, plain_mask, plain_threads,
@@ -105,7 +107,8 @@ def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, ou
     """
     cdef Call call
     cdef cnp.ndarray y
-    if check_finite is False and plan_plain(x, normalized_shape, weight, bias, eps, &call):
+    cdef int threads = plain_threads(num_threads)
+    if threads >= 0 and check_finite is False and plan_plain(x, normalized_shape, weight, bias, eps, &call):
         if out is None:
             y = empty_like(<cnp.ndarray> x)
         elif (is_plain_out(out, <cnp.ndarray> x) and is_same_or_apart(out, x) and not overlap(out, weight)
@@ -114,15 +117,11 @@ def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, ou
         else:
             y = None
         if y is not None:
-            call.threads = plain_threads(num_threads)
-            if call.threads < 0:
-                call.threads = _checks.threads(num_threads)
+            call.threads = threads
             call_forward(&call, PyArray_DATA(y), NULL, NULL)
             return y
     args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=False)
-    fill_call(&call, args)
-    call.bias = data_or_null(args.bias)
-    call.eps = args.eps
+    plan_checked_forward(&call, args)
     call_forward(&call, data_or_null(args.y), NULL, NULL)
     return _arguments.deliver_forward(args)
 
@@ -156,12 +155,11 @@ def layer_norm_forward(x, normalized_shape=None, weight=None, bias=None, eps=1e-
     cdef Call call
     cdef cnp.ndarray y, mean, rstd
     cdef int axes
-    if out is None and check_finite is False:
+    cdef int threads = plain_threads(num_threads)
+    if threads >= 0 and out is None and check_finite is False:
         axes = plan_plain(x, normalized_shape, weight, bias, eps, &call)
         if axes:
-            call.threads = plain_threads(num_threads)
-            if call.threads < 0:
-                call.threads = _checks.threads(num_threads)
+            call.threads = threads
             if weight is not None:
                 weight = cnp.PyArray_NewCopy(<cnp.ndarray> weight, cnp.NPY_CORDER)
                 call.weight = PyArray_DATA(<cnp.ndarray> weight)
@@ -173,9 +171,7 @@ def layer_norm_forward(x, normalized_shape=None, weight=None, bias=None, eps=1e-
                 normalized_shape = trailing_shape(<cnp.ndarray> x, axes)
             return y, tuple.__new__(LayerNormCache, (x, normalized_shape, weight, mean, rstd))
     args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=True)
-    axes = fill_call(&call, args)
-    call.bias = data_or_null(args.bias)
-    call.eps = args.eps
+    axes = plan_checked_forward(&call, args)
     mean = empty_statistic(args.x, axes)
     rstd = empty_statistic(args.x, axes)
     call_forward(&call, data_or_null(args.y), <double *> PyArray_DATA(mean), <double *> PyArray_DATA(rstd))
@@ -234,14 +230,13 @@ def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, 
     cdef cnp.ndarray x
     cdef int axes
     cdef int asked = plain_mask(output_mask)
-    if check_finite is False and asked >= 0 and (out is None or asked & 1) and type(cache) is LayerNormCache:
+    cdef int threads = plain_threads(num_threads)
+    if threads >= 0 and check_finite is False and asked >= 0 and (out is None or asked & 1) and type(cache) is LayerNormCache:
         axes = plan_cache(<tuple> cache, &call)
         if axes and is_plain(dy):
             x = <cnp.ndarray> (<tuple> cache)[0]
             if is_like(<cnp.ndarray> dy, x) and (out is None or is_apart_for_dx(out, dy, <tuple> cache)):
-                call.threads = plain_threads(num_threads)
-                if call.threads < 0:
-                    call.threads = _checks.threads(num_threads)
+                call.threads = threads
                 dx = out if out is not None else empty_like(x) if asked & 1 else None
                 dweight = empty_parameter(x, axes) if asked & 2 else None
                 dbias = empty_parameter(x, axes) if asked & 4 else None
@@ -250,7 +245,7 @@ def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, 
                               data_or_null(dbias))
                 return dx, dweight, dbias
     args = _arguments.backward(dy, cache, output_mask, out, num_threads, check_finite)
-    axes = fill_call(&call, args)
+    axes = plan_checked_backward(&call, args)
     dweight = empty_parameter(args.x, axes) if args.output_mask[1] else None
     dbias = empty_parameter(args.x, axes) if args.output_mask[2] else None
     call_backward(&call, data_or_null(args.dy), <double *> data_or_null(args.mean), <double *> data_or_null(args.rstd),

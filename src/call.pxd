@@ -2,7 +2,7 @@
 cimport numpy as cnp
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from kernels cimport ln_rows, ln_rows_f32, ln_rows_f64, run_backward, run_forward
-from plain cimport PyArray_DATA, is_parameter, is_plain, is_statistic, plain_axes
+from plain cimport PyArray_DATA, is_like, is_parameter, is_plain, is_plain_out, is_statistic, plain_axes
 
 # Elements from which a call lets other Python threads run while it computes: below it, handing over would cost more.
 cdef enum:
@@ -99,10 +99,34 @@ cdef inline void *data_or_null(object a) noexcept:
     return NULL if a is None else PyArray_DATA(<cnp.ndarray> a)
 
 
-cdef inline int fill_call(Call *call, object args) except 0:
-    """`call` from checked arguments (_arguments.Forward or Backward); the number of normalised axes."""
-    cdef int axes = <int> len(args.normalized_shape)
-    plan_rows_of(args.x, axes, call)
-    call.weight = data_or_null(args.weight)
+# From checked arguments (_arguments.Forward or Backward) to a call, and the number of normalised axes. The arrays are looked at
+# once more: a finalizer or another thread may have resized them since they were checked. From here to the kernels no Python runs.
+
+
+cdef inline int plan_checked_forward(Call *call, object args) except 0:
+    cdef object x = args.x, normalized_shape = args.normalized_shape
+    cdef int axes = plain_axes(normalized_shape, None, <cnp.ndarray> x) if is_plain(x) else 0
+    if (axes == 0 or not is_parameter(args.weight, <cnp.ndarray> x, axes, &call.weight)
+            or not is_parameter(args.bias, <cnp.ndarray> x, axes, &call.bias) or not is_plain_out(args.y, <cnp.ndarray> x)):
+        raise_changed()
+    call.eps = args.eps
     call.threads = args.num_threads
+    plan_rows_of(<cnp.ndarray> x, axes, call)
     return axes
+
+
+cdef inline int plan_checked_backward(Call *call, object args) except 0:
+    cdef object x = args.x, normalized_shape = args.normalized_shape
+    cdef int axes = plain_axes(normalized_shape, None, <cnp.ndarray> x) if is_plain(x) else 0
+    if (axes == 0 or not is_parameter(args.weight, <cnp.ndarray> x, axes, &call.weight)
+            or not is_statistic(args.mean, <cnp.ndarray> x, axes) or not is_statistic(args.rstd, <cnp.ndarray> x, axes)
+            or not is_plain(args.dy) or not is_like(<cnp.ndarray> args.dy, <cnp.ndarray> x)
+            or not (args.dx is None or is_plain_out(args.dx, <cnp.ndarray> x))):
+        raise_changed()
+    call.threads = args.num_threads
+    plan_rows_of(<cnp.ndarray> x, axes, call)
+    return axes
+
+
+cdef inline int raise_changed() except -1:
+    raise ValueError("an argument's shape, dtype or memory was changed while the call was being checked")
