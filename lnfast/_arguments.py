@@ -3,7 +3,8 @@
 Checked (_checks), made plain, and given an array to compute into (_out). A plain array is a
 C-contiguous, aligned base ndarray in native byte order. Both the compiled functions and
 lnfast.reference come through here, so both raise the same errors. Nothing is written to an array of
-the caller's before every argument has been checked.
+the caller's before every argument has been checked. What runs code of the caller's (an __array__,
+an __index__) comes first, so that it can change no array that has been looked at.
 """
 
 from typing import Any, NamedTuple
@@ -92,17 +93,23 @@ def forward(
     keep_x: bool,
 ) -> Forward:
     """Check the arguments of a forward pass; keep_x: its cache will hold x and weight."""
+    x = _checks.converted("x", x)
+    lengths = None if normalized_shape is None else _checks.shape(normalized_shape)
+    weight = _checks.optional_converted("weight", weight)
+    bias = _checks.optional_converted("bias", bias)
+    eps, threads = _checks.epsilon(eps), _checks.threads(num_threads)
+    # From here on no code of the caller's runs.
     given, dtype = _checks.input_array(x)
-    lengths = _checks.trailing_shape(normalized_shape, weight, given.shape)
+    lengths = _checks.trailing_shape(lengths, weight, given.shape)
     args = Forward(
         x=_checks.plain(given, dtype),
         normalized_shape=lengths,
         weight=_checks.optional("weight", weight, lengths, dtype, given.shape, copy=keep_x),
         bias=_checks.optional("bias", bias, lengths, dtype, given.shape),
-        eps=_checks.epsilon(eps),
+        eps=eps,
         y=given,  # until the rest has been checked
         out=_out.output(out, given.shape, dtype),
-        num_threads=_checks.threads(num_threads),
+        num_threads=threads,
         check_finite=_checks.flag("check_finite", check_finite),
     )
     if keep_x and args.out is not None and _out.share_memory(args.out, given):
@@ -126,26 +133,28 @@ def backward(
     check_finite: object,
 ) -> Backward:
     """Check the arguments of a backward pass, the fields of its cache included."""
-    if not isinstance(cache, LayerNormCache):
-        raise TypeError(
-            f"cache must be a LayerNormCache, not {type(cache).__name__}: layer_norm_forward "
-            "returns one beside y, and LayerNormCache(x, normalized_shape, weight, mean, rstd) "
-            "builds one"
-        )
-    x, dtype = _checks.input_array(cache.x)
-    lengths = _checks.trailing_shape(cache.normalized_shape, cache.weight, x.shape)
+    x, normalized_shape, weight, mean, rstd = fields(cache)
+    x = _checks.converted("x", x)
+    lengths = None if normalized_shape is None else _checks.shape(normalized_shape)
+    weight = _checks.optional_converted("weight", weight)
+    mean, rstd = _checks.converted("mean", mean), _checks.converted("rstd", rstd)
+    dy = _checks.converted("dy", dy)
+    wanted, threads = _checks.mask(output_mask), _checks.threads(num_threads)
+    # From here on no code of the caller's runs.
+    x, dtype = _checks.input_array(x)
+    lengths = _checks.trailing_shape(lengths, weight, x.shape)
     row_shape = x.shape[: x.ndim - len(lengths)] + (1,) * len(lengths)
     args = Backward(
         dy=_checks.output_gradient(dy, x.shape, dtype),
         x=_checks.plain(x, dtype),
         normalized_shape=lengths,
-        weight=_checks.optional("weight", cache.weight, lengths, dtype, x.shape),
-        mean=_checks.parameter("mean", cache.mean, row_shape, np.dtype(np.float64)),
-        rstd=_checks.parameter("rstd", cache.rstd, row_shape, np.dtype(np.float64)),
-        output_mask=_checks.mask(output_mask),
+        weight=_checks.optional("weight", weight, lengths, dtype, x.shape),
+        mean=_checks.parameter("mean", mean, row_shape, np.dtype(np.float64)),
+        rstd=_checks.parameter("rstd", rstd, row_shape, np.dtype(np.float64)),
+        output_mask=wanted,
         dx=None,  # until the rest has been checked
         out=_out.output(out, x.shape, dtype),
-        num_threads=_checks.threads(num_threads),
+        num_threads=threads,
         check_finite=_checks.flag("check_finite", check_finite),
     )
     if args.out is not None and not args.output_mask[0]:
@@ -160,6 +169,20 @@ def backward(
     target = None if args.check_finite else args.out
     in_place, apart = [args.dy, args.x], [args.weight, args.mean, args.rstd]
     return args._replace(dx=_out.destination(target, args.x, in_place=in_place, apart=apart))
+
+
+def fields(cache: Any) -> LayerNormCache:
+    """The record itself, whatever a subclass says of it; TypeError or ValueError for none."""
+    if not issubclass(type(cache), LayerNormCache):
+        raise TypeError(
+            f"cache must be a LayerNormCache, not {type(cache).__name__}: layer_norm_forward "
+            "returns one beside y, and LayerNormCache(x, normalized_shape, weight, mean, rstd) "
+            "builds one"
+        )
+    values = tuple.__getitem__(cache, slice(None))
+    if len(values) != 5:
+        raise ValueError(f"cache must have five fields, not {len(values)}")
+    return cache if type(cache) is LayerNormCache else LayerNormCache(*values)
 
 
 def deliver_forward(args: Forward) -> Array:

@@ -1,20 +1,31 @@
-"""Checks of single arguments, whose errors name the argument, what was needed and what came."""
+"""Checks of single arguments, whose errors name the argument, what was needed and what came.
 
+An argument may have methods of its own (__array__, __index__, __len__), which may do anything. They
+are called through `ask` and nowhere else, and an object is what its type says, not what its
+__class__ or a subclass's properties do.
+"""
+
+import itertools
 import operator
 import reprlib
-from collections.abc import Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 Array = NDArray[Any]
 DType = np.dtype[Any]
 Shape = tuple[int, ...]
+T = TypeVar("T")
 
 # More than the largest machines run at once. OpenMP makes room for the number asked for, and ends
 # the whole process where it cannot (libgomp at 2³¹ − 1: "Out of memory allocating 481 GB").
 MAX_THREADS = 1024
+
+# Axes that NumPy gives an array at most, in any version.
+MAX_AXES = 64
 
 
 # Scalars and shapes
@@ -26,44 +37,46 @@ def threads(num_threads: object) -> int:
         return 0
     count = _integer("num_threads", num_threads)
     if count < 1:
-        raise ValueError(f"num_threads must be at least 1 or None, not {count}")
+        raise ValueError(f"num_threads must be at least 1 or None, not {shown(count)}")
     return min(count, MAX_THREADS)
 
 
 def flag(name: str, value: object) -> bool:
     """A bool, Python's or NumPy's, and nothing that is only truthy."""
-    if not isinstance(value, bool | np.bool_):
+    if type(value) not in (bool, np.bool_):
         raise TypeError(f"{name} must be a bool, not {type(value).__name__}")
     return bool(value)
 
 
 def epsilon(eps: Any) -> float:
     """Eps as a float: finite and at least 0."""
-    if isinstance(eps, np.ndarray) and eps.ndim == 0 and not isinstance(eps, np.ma.MaskedArray):
-        eps = np.asarray(eps)[()]
-    number = hasattr(eps, "__float__") and not isinstance(eps, bool | np.ndarray)
-    if isinstance(eps, np.generic):
-        number = _is_real(eps.dtype) and eps.dtype.kind != "b"
-    if not number or np.ndim(eps):
+    value = ask("eps must be a finite number of at least 0", _real_number, eps)
+    if value is None:
         raise TypeError(f"eps must be a real number, not {type(eps).__name__}")
-    try:
-        value = float(eps)
-    except Exception as error:
-        raise _kind(error)(f"eps must be a finite number of at least 0: {error}") from error
     if not 0 <= value < np.inf:
         raise ValueError(f"eps must be a finite number of at least 0, not {value}")
     return value
 
 
-def trailing_shape(normalized_shape: object, weight: ArrayLike | None, x_shape: Shape) -> Shape:
-    """normalized_shape as a tuple that x_shape ends with; None: the shape of weight."""
+def _real_number(eps: Any) -> float | None:
+    """Eps as a float, whatever its value; None for what is no real number."""
+    if issubclass(type(eps), np.ndarray) and not issubclass(type(eps), np.ma.MaskedArray):
+        eps = np.asarray(eps)[()]  # of a 0-d array, its scalar
+    kind = type(eps)
+    number = hasattr(kind, "__float__") and not issubclass(kind, bool | np.ndarray)
+    if issubclass(kind, np.generic):
+        dtype = np.asarray(eps).dtype
+        number = _is_real(dtype) and dtype.kind != "b"
+    return float(eps) if number and not getattr(eps, "ndim", 0) else None
+
+
+def trailing_shape(lengths: Shape | None, weight: Array | None, x_shape: Shape) -> Shape:
+    """normalized_shape, which x_shape must end with; None: the shape of weight."""
     source = ""
-    if normalized_shape is not None:
-        lengths = shape(normalized_shape)
-    elif weight is None:
-        raise ValueError("normalized_shape is None, and there is no weight to take it from")
-    else:
-        lengths, source = _array("weight", weight).shape, " (the shape of weight)"
+    if lengths is None:
+        if weight is None:
+            raise ValueError("normalized_shape is None, and there is no weight to take it from")
+        lengths, source = np.asarray(weight).shape, " (the shape of weight)"
         if not lengths:
             raise ValueError("weight is 0-d: normalized_shape, taken from it, would be empty")
     if x_shape[-len(lengths) :] != lengths:
@@ -77,47 +90,60 @@ def trailing_shape(normalized_shape: object, weight: ArrayLike | None, x_shape: 
 
 def shape(normalized_shape: Any) -> Shape:
     """normalized_shape as a tuple of lengths, not empty, none negative."""
-    if isinstance(normalized_shape, str | bytes | bytearray):
+    if issubclass(type(normalized_shape), str | bytes | bytearray):
         raise TypeError(
             "normalized_shape must be an int or a sequence of ints, "
             f"not {type(normalized_shape).__name__}"
         )
-    if isinstance(normalized_shape, np.ndarray) and normalized_shape.ndim:
-        normalized_shape = list(normalized_shape)
-    if isinstance(normalized_shape, Sequence):
-        lengths = tuple(_integer("normalized_shape", length) for length in normalized_shape)
-    else:
-        lengths = (_integer("normalized_shape", normalized_shape),)
+    items = _items("normalized_shape", normalized_shape, MAX_AXES)
+    if items is None:
+        items = (normalized_shape,)
+    if len(items) > MAX_AXES:
+        raise ValueError(f"normalized_shape has more than the {MAX_AXES} axes of any array")
+    lengths = tuple(_integer("normalized_shape", length) for length in items)
     if not lengths:
         raise ValueError("normalized_shape is empty: at least one axis is normalised")
+    if max(map(abs, lengths)) > sys.maxsize:
+        raise ValueError(f"normalized_shape has a length beyond {sys.maxsize}")
     if min(lengths) < 0:
         raise ValueError(f"normalized_shape {lengths} has a negative length")
     return lengths
 
 
+def _items(name: str, value: Any, most: int) -> tuple[object, ...] | None:
+    """What a sequence or an array holds, of what is more than `most` one more; else None."""
+    if issubclass(type(value), np.ndarray):
+        value = np.asarray(converted(name, value))
+        if value.ndim == 0:
+            return None
+    elif not issubclass(type(value), Sequence):
+        return None
+    return ask(f"{name} cannot be read", lambda: tuple(itertools.islice(value, most + 1)))
+
+
 def _integer(name: str, value: Any) -> int:
+    wanted = "an int or a sequence of ints" if name == "normalized_shape" else "an int"
     try:
-        if isinstance(value, bool | np.bool_):
+        if type(value) in (bool, np.bool_):
             raise TypeError
-        return operator.index(value)
+        return ask(f"{name} must be {wanted}", operator.index, value)
     except TypeError:
-        what = "an int or a sequence of ints" if name == "normalized_shape" else "an int"
-        raise TypeError(f"{name} must be {what}, not {reprlib.repr(value)}") from None
+        raise TypeError(f"{name} must be {wanted}, not {shown(value)}") from None
 
 
 def mask(output_mask: object) -> tuple[bool, bool, bool]:
-    if isinstance(output_mask, np.ndarray) and output_mask.ndim == 1:
-        output_mask = list(output_mask)
-    if not isinstance(output_mask, Sequence) or isinstance(output_mask, str | bytes | bytearray):
+    wanted = None
+    if not issubclass(type(output_mask), str | bytes | bytearray):
+        wanted = _items("output_mask", output_mask, 3)
+    if wanted is None:
         raise TypeError(
             "output_mask must be three bools, for dx, dweight and dbias, "
             f"not {type(output_mask).__name__}"
         )
-    if len(output_mask) != 3:
-        raise ValueError(
-            f"output_mask must be three bools, for dx, dweight and dbias, not {len(output_mask)}"
-        )
-    dx, dweight, dbias = (flag(f"output_mask[{i}]", wanted) for i, wanted in enumerate(output_mask))
+    if len(wanted) != 3:
+        many = len(wanted) if len(wanted) < 3 else "more"
+        raise ValueError(f"output_mask must be three bools, for dx, dweight and dbias, not {many}")
+    dx, dweight, dbias = (flag(f"output_mask[{i}]", value) for i, value in enumerate(wanted))
     return dx, dweight, dbias
 
 
@@ -136,11 +162,28 @@ def _places(lengths: Shape, x_shape: Shape) -> str:
 # Arrays
 
 
+def converted(name: str, value: object) -> Array:
+    """Any array_like as an array, and what is one, of a subclass too, as it is.
+
+    The checks below take what this gives, and begin with its base ndarray. Between them no code of
+    the caller's can run: no array is changed that has been looked at.
+    """
+    if issubclass(type(value), np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, whose mask would be dropped: fill it first")
+    if issubclass(type(value), np.ndarray):
+        return value  # type: ignore[return-value]
+    return ask(f"{name} cannot be made an array", np.asarray, value)
+
+
+def optional_converted(name: str, value: object) -> Array | None:
+    return None if value is None else converted(name, value)
+
+
 def parameter(
-    name: str, value: object, shape: Shape, dtype: DType, x_shape: Shape = (), copy: bool = False
+    name: str, value: Array, shape: Shape, dtype: DType, x_shape: Shape = (), copy: bool = False
 ) -> Array:
     """Real numbers of exactly this shape, cast once to dtype; copy: memory of its own."""
-    array = _array(name, value)
+    array = np.asarray(value)
     if not _is_real(array.dtype):
         raise TypeError(
             f"{name} has dtype {array.dtype}: it must hold real numbers "
@@ -154,14 +197,14 @@ def parameter(
 
 
 def optional(
-    name: str, value: object, shape: Shape, dtype: DType, x_shape: Shape, copy: bool = False
+    name: str, value: Array | None, shape: Shape, dtype: DType, x_shape: Shape, copy: bool = False
 ) -> Array | None:
     return None if value is None else parameter(name, value, shape, dtype, x_shape, copy)
 
 
-def input_array(x: object) -> tuple[Array, DType]:
+def input_array(x: Array) -> tuple[Array, DType]:
     """x as it came, as a base ndarray, and the dtype it is computed and answered in."""
-    array = _array("x", x)
+    array = np.asarray(x)
     if array.dtype.type in (np.float32, np.float64):
         dtype = np.dtype(array.dtype.type)
     elif array.dtype.kind in "biu":
@@ -176,8 +219,8 @@ def input_array(x: object) -> tuple[Array, DType]:
     return array, dtype
 
 
-def output_gradient(dy: object, x_shape: Shape, dtype: DType) -> Array:
-    array = _array("dy", dy)
+def output_gradient(dy: Array, x_shape: Shape, dtype: DType) -> Array:
+    array = np.asarray(dy)
     if array.dtype.type is np.longdouble or not _is_real(array.dtype):
         raise TypeError(
             f"dy has dtype {array.dtype}: it must be float32 or float64 "
@@ -186,22 +229,6 @@ def output_gradient(dy: object, x_shape: Shape, dtype: DType) -> Array:
     if array.shape != x_shape:
         raise ValueError(f"dy must have the shape of x, {x_shape}, not {array.shape}")
     return plain(array, dtype)
-
-
-def _array(name: str, value: object) -> Array:
-    """Any array_like as a base ndarray, nothing copied that is an array already."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array, whose mask would be dropped: fill it first")
-    try:
-        return np.asarray(value)
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise _kind(error)(f"{name} cannot be made an array: {error}") from error
-
-
-def _kind(error: Exception) -> type[TypeError] | type[ValueError]:
-    return TypeError if isinstance(error, TypeError) else ValueError
 
 
 def _is_real(dtype: DType) -> bool:
@@ -215,3 +242,25 @@ def plain(array: Array, dtype: DType, copy: bool = False) -> Array:
         if copy or not array.flags.aligned:
             return np.array(array, dtype, order="C")
         return np.asarray(array, dtype, order="C")
+
+
+# The caller's own code
+
+
+def ask(what: str, method: Callable[..., T], *arguments: object) -> T:
+    """method(*arguments); what it raises becomes an error that begins with `what`."""
+    try:
+        return method(*arguments)
+    except MemoryError:
+        raise
+    except Exception as error:
+        kind = TypeError if issubclass(type(error), TypeError) else ValueError
+        raise kind(f"{what}: {shown(error, str)}") from error
+
+
+def shown(value: object, show: Callable[[object], str] = reprlib.repr) -> str:
+    """The value in words, or its type where it has none: an int of 5000 digits, a bad __repr__."""
+    try:
+        return show(value)
+    except Exception:
+        return f"<{type(value).__name__}>"

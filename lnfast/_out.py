@@ -18,19 +18,20 @@ def output(out: Any, x_shape: Shape, dtype: DType) -> Array | None:
     """The caller's own object, once it is known that any result can be written there."""
     if out is None:
         return None
-    if not isinstance(out, np.ndarray):
+    if not issubclass(type(out), np.ndarray):
         raise TypeError(f"out must be a NumPy array, not {type(out).__name__}")
-    if isinstance(out, np.ma.MaskedArray):
+    if issubclass(type(out), np.ma.MaskedArray):
         raise TypeError("out must not be a masked array: its mask would be ignored")
-    if out.shape != x_shape:
-        raise ValueError(f"out must have the shape of x, {x_shape}, not {out.shape}")
-    if out.dtype.newbyteorder("=") != dtype:
-        raise ValueError(f"out must have the dtype of the result, {dtype}, not {out.dtype}")
-    if not out.flags.writeable:
+    array = np.asarray(out)  # what a subclass says of its shape may not be so
+    if array.shape != x_shape:
+        raise ValueError(f"out must have the shape of x, {x_shape}, not {array.shape}")
+    if array.dtype.type is not dtype.type:
+        raise ValueError(f"out must have the dtype of the result, {dtype}, not {array.dtype}")
+    if not array.flags.writeable:
         raise ValueError("out must be writable, but it is read-only")
-    if _overlaps_itself(out):
+    if _overlaps_itself(array):
         raise ValueError("out must not hold one element in two places, but its strides do")
-    return out
+    return out  # type: ignore[no-any-return]
 
 
 def _overlaps_itself(array: Array) -> bool:
@@ -56,8 +57,9 @@ def _overlaps_itself(array: Array) -> bool:
 
 
 def share_memory(a: Array, b: Array) -> bool:
+    """Whether two arrays have an element in common; yes where that is too hard to tell."""
     try:
-        return np.shares_memory(a, b, max_work=OVERLAP_WORK)  # type: ignore[arg-type]
+        return np.shares_memory(np.asarray(a), np.asarray(b), max_work=OVERLAP_WORK)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 
@@ -70,8 +72,8 @@ def destination(
     Each of in_place may be out's very memory, element for element: the kernels read an
     element before they write it. Any other overlap, with them or those apart, needs a copy.
     """
-    if out is not None and out.flags.carray and out.dtype.isnative:
-        y = np.asarray(out)
+    y = None if out is None else np.asarray(out)
+    if y is not None and y.flags.carray and y.dtype.isnative:
         clear = all(_address(y) == _address(a) or not np.may_share_memory(y, a) for a in in_place)
         if clear and not any(a is not None and np.may_share_memory(y, a) for a in apart):
             return y
@@ -86,6 +88,7 @@ def _address(array: Array) -> int:
 def deliver(result: Array, out: Array | None) -> Array:
     if out is None:
         return result
-    if not np.may_share_memory(result, out):
-        np.copyto(np.asarray(out), result, casting="equiv")
+    place = np.asarray(out)
+    if not np.may_share_memory(result, place):
+        np.copyto(place, result, casting="equiv")
     return out

@@ -6,7 +6,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from lnfast import _api, _checks
+from lnfast import _api, _arguments, _checks
 from lnfast._arguments import LayerNormCache
 
 Array = NDArray[Any]
@@ -66,10 +66,14 @@ class LayerNorm:
         self.elementwise_affine = _checks.flag("elementwise_affine", elementwise_affine)
         has_bias = _checks.flag("bias", bias) and self.elementwise_affine
         dtype = _parameter_dtype(dtype)
-        self.weight = np.ones(self.normalized_shape, dtype) if self.elementwise_affine else None
-        self.bias = np.zeros(self.normalized_shape, dtype) if has_bias else None
-        self.grad_weight = None if self.weight is None else np.zeros_like(self.weight)
-        self.grad_bias = None if self.bias is None else np.zeros_like(self.bias)
+        self.weight = self._parameter(1, dtype) if self.elementwise_affine else None
+        self.bias = self._parameter(0, dtype) if has_bias else None
+        self.grad_weight = None if self.weight is None else self._parameter(0, dtype)
+        self.grad_bias = None if self.bias is None else self._parameter(0, dtype)
+
+    def _parameter(self, value: int, dtype: np.dtype[Any]) -> Array:
+        what = f"normalized_shape {self.normalized_shape} is no shape of an array"
+        return _checks.ask(what, np.full, self.normalized_shape, value, dtype)
 
     def __call__(
         self,
@@ -146,20 +150,19 @@ class LayerNorm:
             shape. The gradients are then as they were.
         """
         # What `forward` made has this layer's own tuple; what is built by hand is looked at.
-        if (
-            isinstance(cache, LayerNormCache)
-            and cache.normalized_shape is not self.normalized_shape
-        ):
-            made_for = (
-                np.shape(cache.weight)
-                if cache.normalized_shape is None
-                else _checks.shape(cache.normalized_shape)
-            )
+        cache = _arguments.fields(cache)
+        if cache.normalized_shape is not self.normalized_shape:
+            weight = _checks.optional_converted("weight", cache.weight)
+            if cache.normalized_shape is not None:
+                made_for = _checks.shape(cache.normalized_shape)
+            else:
+                made_for = () if weight is None else np.asarray(weight).shape
             if made_for != self.normalized_shape:
                 raise ValueError(
                     f"cache is of another layer: its normalized_shape is {made_for}, "
                     f"this one's {self.normalized_shape}"
                 )
+            cache = cache._replace(normalized_shape=made_for, weight=weight)
         dx, dweight, dbias = _api.layer_norm_backward(
             dy,
             cache,
@@ -216,7 +219,11 @@ class LayerNorm:
             raise KeyError(f"state has missing keys {missing}, unexpected keys {unexpected}")
         loaded = {
             name: _checks.parameter(
-                name, state[name], self.normalized_shape, parameter.dtype, copy=True
+                name,
+                _checks.converted(name, state[name]),
+                self.normalized_shape,
+                parameter.dtype,
+                copy=True,
             )
             for name, parameter in parameters.items()
         }
@@ -239,8 +246,8 @@ class LayerNorm:
 def _parameter_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     try:
         found = None if dtype is None else np.dtype(dtype)
-    except TypeError:
+    except Exception:  # the caller's own, too: np.dtype asks an object for its dtype
         found = None
     if found is None or found not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise TypeError(f"dtype must be float32 or float64, not {dtype!r}")
+        raise TypeError(f"dtype must be float32 or float64, not {_checks.shown(dtype, repr)}")
     return found
