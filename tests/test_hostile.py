@@ -1,0 +1,395 @@
+"""Any object for any argument: the result of the reference, or its error, which names the argument.
+
+Never a crash, a changed input, a warning, or an `out` written to before an error. The arguments are
+drawn by hostile.py; the same few hundred in every run. LNFAST_FUZZ=100 draws a hundred times as
+many, others each time: pytest tests/test_hostile.py with it takes an hour.
+"""
+
+import os
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+from hostile import OUTS, REAL, Room, anything, arrays, values
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import lnfast
+from lnfast import LayerNorm, LayerNormCache, reference
+
+FUZZ = int(os.environ.get("LNFAST_FUZZ", "1"))
+
+
+def fuzz(examples):
+    return settings(
+        max_examples=examples * FUZZ,
+        derandomize=FUZZ == 1,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+# Rows of the kernels' lane lengths and around them; no rows, no columns, many axes.
+SHAPES = [(), (4,), (1, 1), (2, 4), (2, 3, 4), (5, 3), (4, 8), (3, 9), (2, 17), (9, 33)]
+SHAPES += [(0, 4), (3, 0), (2, 0, 3), (2, 1, 1, 4), (1,) * 30 + (2, 4), (2, 4), (2, 3, 4)]
+FLOATS = ["f4", "f8", "f4", "f8", ">f4", ">f8"]
+NAMES = "x normalized_shape weight bias eps out num_threads check_finite dy cache mean rstd".split()
+NAMES += ["output_mask", "y", "dx", "dweight", "dbias", "state", "dtype", "elementwise_affine", "n"]
+NAMED = re.compile(rf"({'|'.join(NAMES)})\b")
+
+
+def just(*choices):
+    return st.sampled_from(choices).map(lambda value: lambda room: value)
+
+
+@st.composite
+def good_shapes(draw, lengths):
+    """normalized_shape in every form."""
+    forms = [tuple, list, np.array, lambda n: [np.uint8(k) for k in n]]
+    if len(lengths) == 1:
+        forms += [lambda n: n[0], lambda n: np.int64(n[0]), lambda n: range(n[0], n[0] + 1)]
+    form = draw(st.sampled_from(forms))
+    return lambda room: form(lengths)
+
+
+@st.composite
+def calls(draw, backward=False):
+    """Arguments that fit each other, but for one, two or none of them.
+
+    For backward also the largest rstd, or None where the record's fields do not belong together.
+    """
+    shape = draw(st.sampled_from(SHAPES))
+    axes = draw(st.integers(1, min(len(shape), 3) or 1))
+    lengths = shape[len(shape) - axes :]
+    dtype = draw(st.sampled_from(REAL + 4 * FLOATS))
+    result = np.dtype(dtype).newbyteorder("=").str[1:] if "f" in dtype else "f8"
+    good = {
+        "eps": just(1e-5, 0.25, 0, 0.0, 1, np.float32(0.5), np.array(0.5)),
+        "out": st.one_of(just(None), arrays(shape, [result], layouts=OUTS, forms=())),
+        "num_threads": just(None, None, 1, 2, 3, np.int64(2), 2**40),
+        "check_finite": just(False, False, False, True, np.bool_(False)),
+    }
+    infinite = [np.nan, np.inf, -np.inf]
+    parameter = arrays(lengths, REAL + FLOATS, [np.nan])
+    if backward:
+        del good["eps"]
+        masks = [(True,) * 3, [True, False, True], (False, True, False), np.array([True] * 3)]
+        good["output_mask"] = just(masks[0], *masks)
+        good["dy"] = arrays(shape, REAL + FLOATS, [np.nan])
+        fields, largest = good_fields(draw, shape, lengths, dtype)
+    else:
+        good["x"] = arrays(shape, [dtype], infinite)
+        good["normalized_shape"] = good_shapes(lengths)
+        good["weight"] = st.one_of(just(None), parameter)
+        good["bias"] = st.one_of(just(None), parameter)
+        fields = {}
+    names = sorted([*good, *fields])
+    odd = draw(st.sets(st.sampled_from(names), max_size=2)) if draw(st.booleans()) else set()
+    made = {n: draw(anything(shape)) if n in odd else draw(s) for n, s in good.items()}
+    if backward:
+        for name, field in fields.items():
+            fields[name] = draw(anything(shape)) if name in odd else field
+        made["cache"] = draw(caches(fields))
+        return made, None if odd & {*fields} else largest
+    for name in ("weight", "bias", "eps", "num_threads", "check_finite", "out"):
+        if draw(st.integers(0, 3)) == 0 and name not in odd:
+            del made[name]
+    return made
+
+
+def good_fields(draw, shape, lengths, dtype):
+    """The fields of the cache of a forward pass, in any layout or form; and the largest rstd."""
+    x = values(shape, dtype, draw(st.integers(0, 3)))
+    mean = rstd = np.ones(())
+    if shape:
+        _, (*_, mean, rstd) = reference.layer_norm_forward(x, lengths)
+    made = {
+        "x": draw(arrays(shape, [dtype], content=x)),
+        "normalized_shape": draw(good_shapes(lengths)),
+        "weight": draw(st.one_of(just(None), arrays(lengths, REAL + FLOATS))),
+        "mean": draw(arrays(mean.shape, ["f8", ">f8"], content=mean)),
+        "rstd": draw(arrays(rstd.shape, ["f8", ">f8"], content=rstd)),
+    }
+    return made, rstd.max(initial=0)
+
+
+@st.composite
+def caches(draw, fields):
+    """A record of these fields: as it should be, of a subclass, too short, or none at all."""
+    kind = draw(st.sampled_from([LayerNormCache] * 9 + [Derived, tuple]))
+    length = draw(st.sampled_from([5] * 15 + [0, 1, 4, 6]))
+    order = LayerNormCache._fields
+
+    def make(room):
+        values = [fields[name](room) for name in order]
+        return tuple.__new__(kind, (*values, None)[:length])
+
+    return make
+
+
+class Derived(LayerNormCache):
+    """A record that says something else than it holds."""
+
+    x = property(lambda self: 1 / 0)
+    __iter__ = __getitem__ = __len__ = lambda self, *index: 1 / 0
+
+
+# One call, and what comes of it
+
+
+class Outcome(NamedTuple):
+    error: type | None
+    message: str
+    results: tuple[Any, ...]
+    room: Room
+
+
+def attempt(function, makers):
+    room = Room()
+    arguments = {name: make(room) for name, make in makers.items()}
+    out = arguments.get("out")
+    before = room.snapshot()
+    try:
+        results = function(**arguments)
+    except (TypeError, ValueError, MemoryError) as error:
+        assert room.changed or room.snapshot() == before
+        if isinstance(error, MemoryError):
+            return Outcome(MemoryError, "", (), room)
+        assert type(error) in (TypeError, ValueError), type(error)
+        assert NAMED.match(str(error)), str(error)
+        return Outcome(type(error), re.sub("[0-9a-fx]{9,}", "", str(error)), (), room)
+    for array, old in zip(room.arrays, before, strict=True):
+        assert room.changed or array is out or np.asarray(array).tobytes() == old
+    results = results if type(results) is tuple else (results,)
+    if out is not None and arguments.get("output_mask", [True])[0]:
+        assert results[0] is out
+    return Outcome(None, "", results, room)
+
+
+def same(function, makers):
+    """The outcomes for lnfast and for the reference, which agree on all but the roundings."""
+    compiled = attempt(getattr(lnfast, function), makers)
+    defined = attempt(getattr(reference, function), makers)
+    assert (compiled.error, compiled.message) == (defined.error, defined.message)
+    return compiled, defined
+
+
+def assert_alike(got, wanted, scale):
+    """Arrays of one dtype and shape, NaN where NaN is, and equal but for their roundings.
+
+    scale: of the bounds in DESIGN; what is drawn are integers up to 9. The promise is 4 eps of it,
+    the reference rounds once and its float64 sums of n terms lose less than n eps of float64.
+    """
+    if wanted is None or got is None:
+        assert got is wanted
+        return
+    got, wanted = np.asarray(got), np.asarray(wanted)
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+    if got.size and scale is not None:
+        tolerance = (5 + scale[0] * (got.dtype == np.float64)) * np.finfo(got.dtype).eps * scale[1]
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance)
+
+
+@fuzz(500)
+@given(call=calls(), function=st.sampled_from(["layer_norm", "layer_norm_forward"]))
+def test_forward(call, function):
+    compiled, defined = same(function, call)
+    if compiled.error:
+        return
+    y, *cache = compiled.results
+    known, *known_cache = defined.results
+    y = np.asarray(y)
+    # |weight| m + |bias|; m is at most the root of a row's length.
+    assert_alike(y, known, (y.size, 9 * y.size**0.5 + 9))
+    if function == "layer_norm_forward":
+        (cache,), (known_cache,) = cache, known_cache
+        assert type(cache) is type(known_cache) is LayerNormCache
+        assert cache.normalized_shape == known_cache.normalized_shape
+        for got, wanted in zip(cache, known_cache, strict=True):
+            if isinstance(got, np.ndarray):
+                assert type(got) is np.ndarray and got.flags.carray or got is cache.x
+                assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+
+
+@fuzz(500)
+@given(call=calls(backward=True))
+def test_backward(call):
+    makers, rstd = call
+    compiled, defined = same("layer_norm_backward", makers)
+    for i, (got, wanted) in enumerate(zip(compiled.results, defined.results, strict=True)):
+        scale = None
+        if rstd is not None and wanted is not None:
+            size = np.asarray(compiled.room.arrays[0]).size
+            # |h| + mean|h| + m mean(|h| m) for dx; the sums of |dy| m and of |dy| for the others
+            scale = [81 * (2 + size) * rstd, 9 * size**1.5, 9 * size][i]
+        assert_alike(got, wanted, None if scale is None else (size, scale))
+
+
+# `out` over the inputs
+
+BYTES = 2048
+
+
+class View(NamedTuple):
+    """Where an array lies in a buffer."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    def of(self, buffer):
+        return np.ndarray(self.shape, self.dtype, buffer, self.offset, self.strides)
+
+
+@st.composite
+def views(draw, shape, dtypes):
+    dtype = draw(st.sampled_from(dtypes))
+    size = np.dtype(dtype).itemsize
+    strides, place = [], size
+    for length in shape[::-1]:
+        step = draw(st.sampled_from([place] * 4 + [-place, place + size, 2 * place, size, 1, 0]))
+        strides.insert(0, step)
+        place = max(place, abs(step) * length)
+    reach = [s * (n - 1) for s, n in zip(strides, shape, strict=True)]
+    low, high = -sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + size
+    unit = draw(st.sampled_from([1, size, size, size]))
+    offset = low + unit * draw(st.integers(0, min(24, (BYTES - high - low) // unit)))
+    return View(dtype, shape, tuple(strides), offset)
+
+
+@st.composite
+def overlapping(draw):
+    """A call whose arrays all lie in one buffer, and what lies where."""
+    shape = draw(st.sampled_from([(2, 4), (3, 4), (2, 3, 2), (4, 1), (2, 9)]))
+    native = draw(st.sampled_from(["f4", "f8"]))
+    row, any_float = shape[-1:], [native] * 3 + ["f4", "f8", ">f8", "i2", "f2"]
+    spans = {name: draw(views(row, any_float)) for name in ("weight", "bias")}
+    spans["x"] = draw(views(shape, [native] * 3 + [">" + native]))
+    spans["dy"] = draw(views(shape, any_float))
+    spans |= {name: draw(views((*shape[:-1], 1), ["f8"])) for name in ("mean", "rstd")}
+    spans["out"] = draw(views(shape, [native] * 4 + [">" + native]))
+    function = draw(st.sampled_from(["layer_norm", "layer_norm_forward", "layer_norm_backward"]))
+    return function, spans, draw(st.integers(0, 9))
+
+
+@fuzz(600)
+@given(case=overlapping())
+def test_out_over_its_inputs(implementation, case):
+    """As if the inputs had been copied first, and not a byte beside it; or refused, and no byte."""
+    function, spans, seed = case
+    buffer = np.random.default_rng(seed).integers(0, 256, BYTES, dtype=np.uint8)
+    before = buffer.copy()
+    given = {name: span.of(buffer) for name, span in spans.items()}
+    out = given.pop("out")
+
+    def run(a, out):
+        cols = a["x"].shape[-1]
+        if function == "layer_norm_backward":
+            cache = LayerNormCache(a["x"], (cols,), a["weight"], a["mean"], a["rstd"])
+            return implementation.layer_norm_backward(a["dy"], cache, out=out)
+        y = getattr(implementation, function)(a["x"], cols, a["weight"], a["bias"], out=out)
+        return y if type(y) is tuple else (y,)
+
+    expected = run({name: a.copy() for name, a in given.items()}, None)
+    try:
+        results = run(given, out)
+    except ValueError as error:
+        assert str(error).startswith(("out must not hold", "out shares memory with x"))
+        assert buffer.tobytes() == before.tobytes()
+        assert function == "layer_norm_forward" or holds_one_twice(spans["out"])
+        return
+    assert results[0] is out and not holds_one_twice(spans["out"])
+    for got, wanted in zip(results, expected, strict=True):
+        if isinstance(got, np.ndarray):
+            np.testing.assert_array_equal(got, wanted)
+    model = before.copy()
+    for room in (model, buffer):  # the same NaN for each
+        spans["out"].of(room)[...] = np.where(np.isnan(expected[0]), np.nan, expected[0])
+    assert buffer.tobytes() == model.tobytes()
+
+
+def holds_one_twice(span):
+    """Whether two elements have a byte in common: by writing down the bytes of each."""
+    size = np.dtype(span.dtype).itemsize
+    starts = [
+        sum(i * s for i, s in zip(index, span.strides, strict=True))
+        for index in np.ndindex(span.shape)
+    ]
+    return len({s + i for s in starts for i in range(size)}) < size * len(starts)
+
+
+# LayerNorm and the rest of the surface
+
+
+@fuzz(200)
+@given(
+    name=st.sampled_from(["normalized_shape", "eps", "elementwise_affine", "bias", "dtype"]),
+    make=anything((4,)),
+)
+def test_layer_constructor(name, make):
+    try:
+        layer = LayerNorm(**{"normalized_shape": (4,), name: make(Room())})
+    except (TypeError, ValueError) as error:
+        assert type(error) in (TypeError, ValueError) and NAMED.match(str(error)), str(error)
+        return
+    assert all(type(n) is int for n in layer.normalized_shape) and type(layer.eps) is float
+    for _, parameter, gradient in layer.parameters():
+        assert parameter.shape == gradient.shape == layer.normalized_shape
+        assert parameter.dtype == gradient.dtype and parameter.dtype in (np.float32, np.float64)
+
+
+@fuzz(200)
+@given(call=calls(backward=True))
+def test_layer_backward(call):
+    """dx of the function; gradients added in full, or as they were."""
+    makers, _ = call
+    makers = {name: make for name, make in makers.items() if name != "output_mask"}
+    layer = LayerNorm(4)
+
+    def backward(**arguments):
+        try:
+            return layer.backward(**arguments)
+        except (TypeError, ValueError):
+            assert not layer.grad_weight.any() and not layer.grad_bias.any()
+            raise
+
+    outcome = attempt(backward, makers)
+    if outcome.error is None:
+        wanted = attempt(lnfast.layer_norm_backward, makers)
+        for got, known in zip(
+            (outcome.results[0], layer.grad_weight, layer.grad_bias), wanted.results, strict=True
+        ):
+            np.testing.assert_array_equal(np.asarray(got), np.asarray(known, got.dtype))
+
+
+@fuzz(200)
+@given(weight=anything((4,)), bias=arrays((4,), REAL))
+def test_layer_state(weight, bias):
+    """Both parameters, or neither."""
+    layer = LayerNorm(4)
+    room = Room()
+    state = {"weight": weight(room), "bias": bias(room)}
+    try:
+        layer.load_state_dict(state)
+    except (TypeError, ValueError) as error:
+        assert type(error) in (TypeError, ValueError) and NAMED.match(str(error)), str(error)
+        assert (layer.weight == 1).all() and (layer.bias == 0).all()
+        return
+    if not room.changed:
+        np.testing.assert_array_equal(layer.bias, np.asarray(room.arrays[-1]))
+
+
+@fuzz(100)
+@given(make=anything((4,)))
+def test_set_num_threads(make):
+    before = lnfast.get_num_threads()
+    try:
+        lnfast.set_num_threads(make(Room()))
+    except (TypeError, ValueError) as error:
+        assert type(error) in (TypeError, ValueError) and NAMED.match(str(error)), str(error)
+        assert lnfast.get_num_threads() == before
+    finally:
+        lnfast.set_num_threads(None)
+    assert lnfast.get_num_threads() == before

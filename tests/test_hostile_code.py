@@ -1,0 +1,241 @@
+"""Arguments whose own code runs during the call: as if it had run before it; and what cannot be so.
+
+An __index__, an __array__ or an item of a sequence may resize an array of the same call, change its
+dtype or close it for writing. Nothing may be read or written past an array for it.
+"""
+
+import collections.abc
+import sys
+
+import numpy as np
+import pytest
+from hostile import CHANGES, change
+
+import lnfast
+from lnfast import LayerNormCache, reference
+
+
+class Sequence(collections.abc.Sequence):
+    """Runs code before it says what it holds."""
+
+    def __init__(self, run, items):
+        self.run, self.items = run, items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        self.run()
+        return self.items[i]
+
+
+class Number:
+    def __init__(self, run, value):
+        self.run, self.value = run, value
+
+    def __index__(self):
+        self.run()
+        return self.value
+
+    def __float__(self):
+        self.run()
+        return float(self.value)
+
+
+class ArrayLike:
+    def __init__(self, run, value):
+        self.run, self.value = run, value
+
+    def __array__(self, dtype=None, copy=None):
+        self.run()
+        return self.value
+
+
+class Sub(np.ndarray):
+    """A subclass, of which lnfast sees a view: the memory is the caller's."""
+
+
+FORWARD = {
+    "x": ArrayLike,
+    "normalized_shape": Number,
+    "weight": ArrayLike,
+    "bias": ArrayLike,
+    "eps": Number,
+    "num_threads": Number,
+}
+BACKWARD = {
+    "dy": ArrayLike,
+    "x": ArrayLike,
+    "normalized_shape": Sequence,
+    "weight": ArrayLike,
+    "mean": ArrayLike,
+    "rstd": ArrayLike,
+    "output_mask": Sequence,
+    "num_threads": Number,
+}
+
+
+def own(a, kind=np.ndarray):
+    """A copy with memory of its own, which can be resized."""
+    copy = np.ndarray.__new__(kind, a.shape, a.dtype)
+    copy[...] = a
+    return copy
+
+
+def forward_arguments(kind):
+    rng = np.random.default_rng(0)
+    x, weight, bias = rng.standard_normal((6, 8)), rng.standard_normal(8), rng.standard_normal(8)
+    made = {"x": x, "weight": weight, "bias": bias, "out": np.zeros((6, 8))}
+    made = {name: own(a.astype("f4"), kind) for name, a in made.items()}
+    return {**made, "normalized_shape": 8, "eps": 1, "num_threads": 1}
+
+
+def backward_arguments(kind):
+    made = forward_arguments(kind)
+    del made["bias"], made["eps"]
+    made["dy"] = own(np.asarray(made["x"])[::-1], kind)
+    made["normalized_shape"], made["output_mask"] = (8,), (True, True, True)
+    _, cache = reference.layer_norm_forward(np.array(made["x"]), 8)
+    return {**made, "mean": own(cache.mean, kind), "rstd": own(cache.rstd, kind)}
+
+
+def outcome(implementation, function, arguments):
+    """The bytes of every result, or the error."""
+    arguments = dict(arguments)
+    if function == "layer_norm_backward":
+        fields = [arguments.pop(name) for name in LayerNormCache._fields]
+        arguments["cache"] = LayerNormCache(*fields)
+    try:
+        results = getattr(implementation, function)(**arguments)
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+    results = results if type(results) is tuple else (results,)
+    results = [*results[:1], *(results[1] if len(results) == 2 else results[1:])]
+    return [a.tobytes() if isinstance(a, np.ndarray) else a for a in results]
+
+
+def cases():
+    for function in ("layer_norm", "layer_norm_forward", "layer_norm_backward"):
+        table = BACKWARD if function == "layer_norm_backward" else FORWARD
+        made = backward_arguments(np.ndarray) if table is BACKWARD else forward_arguments(Sub)
+        for name in table:
+            for victim in made:
+                if victim != name and isinstance(made[victim], np.ndarray):
+                    yield function, name, victim
+
+
+@pytest.mark.parametrize("kind", [np.ndarray, Sub])
+@pytest.mark.parametrize("function, name, victim", list(cases()))
+def test_as_if_it_had_run_before(implementation, function, name, victim, kind):
+    make = backward_arguments if function == "layer_norm_backward" else forward_arguments
+    table = BACKWARD if function == "layer_norm_backward" else FORWARD
+    for what in CHANGES:
+        before, during = make(kind), make(kind)
+        changed = during[victim]
+        change(before[victim], what)
+        expected = outcome(implementation, function, before)
+        once = iter([what])  # a sequence is asked for each of its items
+        during[name] = table[name](
+            lambda changed=changed, once=once: [change(changed, w) for w in once], during[name]
+        )
+        assert outcome(implementation, function, during) == expected
+        assert not list(once)
+        assert changed.shape == before[victim].shape
+        assert changed.tobytes() == before[victim].tobytes()
+
+
+@pytest.mark.parametrize("what", ["empty", "shrink", "grow", "shape", "dtype", "strides"])
+@pytest.mark.parametrize("function", ["layer_norm", "layer_norm_forward", "layer_norm_backward"])
+def test_between_the_check_and_the_kernels(function, what):
+    """A finalizer, a profiler or another thread may run there: then the call is refused."""
+    backward = function == "layer_norm_backward"
+    make = backward_arguments if backward else forward_arguments
+    victims = [name for name, a in make(np.ndarray).items() if isinstance(a, np.ndarray)]
+    if function == "layer_norm_forward":
+        victims.remove("weight")  # of which there is a copy already
+    for victim in victims:
+        arguments = make(np.ndarray)
+        arguments["num_threads"] = np.int64(1)  # the long way
+        ran = []
+
+        def profile(frame, event, argument, victim=victim, arguments=arguments, ran=ran):
+            checked = frame.f_code.co_name in ("forward", "backward")
+            if event == "return" and checked and "_arguments" in frame.f_code.co_filename:
+                sys.setprofile(None)
+                ran.append(victim)
+                change(arguments[victim], what)
+
+        previous = sys.getprofile()
+        sys.setprofile(profile)
+        try:
+            found = outcome(lnfast, function, arguments)
+        finally:
+            sys.setprofile(previous)
+        assert ran == [victim]
+        unchanged = make(np.ndarray)[victim]
+        if (arguments[victim].shape, arguments[victim].dtype) != (unchanged.shape, unchanged.dtype):
+            assert found[0] is ValueError and "while the call was being checked" in found[1]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError])
+@pytest.mark.parametrize(
+    "function, name",
+    [("layer_norm", name) for name in FORWARD]
+    + [("layer_norm_forward", name) for name in FORWARD]
+    + [("layer_norm_backward", name) for name in BACKWARD],
+)
+def test_interrupts_pass_through(implementation, function, name, error):
+    def stop():
+        raise error
+
+    backward = function == "layer_norm_backward"
+    arguments = (backward_arguments if backward else forward_arguments)(np.ndarray)
+    before = arguments["out"].copy()
+    kind = (BACKWARD if backward else FORWARD)[name]
+    arguments[name] = kind(stop, arguments[name])
+    with pytest.raises(error):
+        outcome(implementation, function, arguments)
+    np.testing.assert_array_equal(arguments["out"], before)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("field", ["x", "weight", "mean", "rstd"])
+def test_cache_changed_between_the_calls(field, what):
+    """The record is looked at anew in every call: the reference's error, or its values."""
+    arguments = forward_arguments(np.ndarray)
+    found = []
+    for implementation in (lnfast, reference):
+        x, weight = own(arguments["x"]), own(arguments["weight"])
+        dy = own(x[::-1])
+        _, cache = reference.layer_norm_forward(x, 8, weight)
+        cache = cache._replace(weight=weight, mean=own(cache.mean), rstd=own(cache.rstd))
+        change(getattr(cache, field), what)
+        made = {**cache._asdict(), "dy": dy}
+        found.append(outcome(implementation, "layer_norm_backward", made))
+    assert (found[0][0] is found[1][0]) or type(found[0]) is type(found[1]) is list
+    if type(found[0]) is tuple:
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("function", ["layer_norm", "layer_norm_forward", "layer_norm_backward"])
+def test_arguments_there_are_not(implementation, function):
+    good = (np.ones((2, 4)), 4)
+    if function == "layer_norm_backward":
+        good = (good[0], reference.layer_norm_forward(*good)[1])
+    function = getattr(implementation, function)
+    for arguments, keywords in [
+        ((), {}),
+        (good[:1], {"x": good[0], "dy": good[0]}),
+        (good, {"axis": 1}),
+        (good, {"Out": None}),
+        ((*good, None, None, 1e-5, None), {}),
+    ]:
+        with pytest.raises(TypeError):
+            function(*arguments, **keywords)
+
+
+def test_no_columns_take_no_time():
+    """2⁴⁰ rows of no elements: nothing is counted through."""
+    x = np.empty((2**40, 0), np.float32)
+    assert lnfast.layer_norm(x, 0).shape == x.shape
+    assert lnfast.layer_norm(x, normalized_shape=(2**40, 0)).shape == x.shape
