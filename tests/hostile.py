@@ -10,12 +10,28 @@ import contextlib
 import ctypes
 import decimal
 import fractions
+import os
 import tempfile
 import warnings
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
+
+# How many times as many examples as in CI.
+FUZZ = int(os.environ.get("LNFAST_FUZZ", "1"))
+
+
+def fuzz(examples):
+    return settings(
+        max_examples=examples * FUZZ,
+        derandomize=FUZZ == 1,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
 
 REAL = ["f4", "f8", ">f4", ">f8", "?", "i1", "u8", ">i2"]  # what x may be
 CASTABLE = [*REAL, "f2", "g"]  # what a weight or bias may be
@@ -85,7 +101,7 @@ def values(shape, dtype, seed):
     dtype = np.dtype(dtype)
     if dtype.kind not in "biufc":
         return np.zeros(shape, dtype)
-    low = 0 if dtype.kind in "bu" else -9
+    low = 0 if dtype.kind in "ub" else -9
     return np.random.default_rng(seed).integers(low, 9, shape, endpoint=True).astype(dtype)
 
 
@@ -211,7 +227,7 @@ def arrays(draw, shape, dtypes, special=(), layouts=LAYOUTS, forms=FORMS, conten
     def make(room):
         a = values(shape, dtype, seed) if content is None else content.astype(dtype)
         if place is not None and value is not None and a.size and a.dtype.kind == "f":
-            a.flat[place] = value
+            a.reshape(-1)[place] = value
         if form:
             return forms[form](room.add(a))
         return room.add(layouts[layout](a))

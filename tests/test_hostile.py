@@ -1,38 +1,26 @@
 """Any object for any argument: the result of the reference, or its error, which names the argument.
 
 Never a crash, a changed input, a warning, or an `out` written to before an error. The arguments are
-drawn by hostile.py; the same few hundred in every run. LNFAST_FUZZ=100 draws a hundred times as
-many, others each time: pytest tests/test_hostile.py with it takes an hour.
+drawn by hostile.py, the same in every run; LNFAST_FUZZ=100 draws a hundred times as many, others
+each time.
 """
 
-import os
 import re
 from typing import Any, NamedTuple
 
 import numpy as np
-from hostile import OUTS, REAL, Room, anything, arrays, values
-from hypothesis import HealthCheck, given, settings
+from hostile import OUTS, REAL, Room, anything, arrays, fuzz, values
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lnfast
 from lnfast import LayerNorm, LayerNormCache, reference
 
-FUZZ = int(os.environ.get("LNFAST_FUZZ", "1"))
-
-
-def fuzz(examples):
-    return settings(
-        max_examples=examples * FUZZ,
-        derandomize=FUZZ == 1,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-
-
 # Rows of the kernels' lane lengths and around them; no rows, no columns, many axes.
 SHAPES = [(), (4,), (1, 1), (2, 4), (2, 3, 4), (5, 3), (4, 8), (3, 9), (2, 17), (9, 33)]
-SHAPES += [(0, 4), (3, 0), (2, 0, 3), (2, 1, 1, 4), (1,) * 30 + (2, 4), (2, 4), (2, 3, 4)]
+SHAPES += [(0, 4), (3, 0), (2, 0, 3), (2, 1, 1, 4), (2, 4), (2, 3, 4)]
+# All axes but one that NumPy has: 32 before version 2, then 64.
+SHAPES += [(1,) * (29 if np.lib.NumpyVersion(np.__version__) < "2.0.0" else 61) + (2, 4)]
 FLOATS = ["f4", "f8", "f4", "f8", ">f4", ">f8"]
 NAMES = "x normalized_shape weight bias eps out num_threads check_finite dy cache mean rstd".split()
 NAMES += ["output_mask", "y", "dx", "dweight", "dbias", "state", "dtype", "elementwise_affine", "n"]
@@ -191,7 +179,7 @@ def assert_alike(got, wanted, scale):
         np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance)
 
 
-@fuzz(500)
+@fuzz(400)
 @given(call=calls(), function=st.sampled_from(["layer_norm", "layer_norm_forward"]))
 def test_forward(call, function):
     compiled, defined = same(function, call)
@@ -212,7 +200,7 @@ def test_forward(call, function):
                 assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
 
 
-@fuzz(500)
+@fuzz(400)
 @given(call=calls(backward=True))
 def test_backward(call):
     makers, rstd = call
@@ -224,100 +212,6 @@ def test_backward(call):
             # |h| + mean|h| + m mean(|h| m) for dx; the sums of |dy| m and of |dy| for the others
             scale = [81 * (2 + size) * rstd, 9 * size**1.5, 9 * size][i]
         assert_alike(got, wanted, None if scale is None else (size, scale))
-
-
-# `out` over the inputs
-
-BYTES = 2048
-
-
-class View(NamedTuple):
-    """Where an array lies in a buffer."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-
-    def of(self, buffer):
-        return np.ndarray(self.shape, self.dtype, buffer, self.offset, self.strides)
-
-
-@st.composite
-def views(draw, shape, dtypes):
-    dtype = draw(st.sampled_from(dtypes))
-    size = np.dtype(dtype).itemsize
-    strides, place = [], size
-    for length in shape[::-1]:
-        step = draw(st.sampled_from([place] * 4 + [-place, place + size, 2 * place, size, 1, 0]))
-        strides.insert(0, step)
-        place = max(place, abs(step) * length)
-    reach = [s * (n - 1) for s, n in zip(strides, shape, strict=True)]
-    low, high = -sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + size
-    unit = draw(st.sampled_from([1, size, size, size]))
-    offset = low + unit * draw(st.integers(0, min(24, (BYTES - high - low) // unit)))
-    return View(dtype, shape, tuple(strides), offset)
-
-
-@st.composite
-def overlapping(draw):
-    """A call whose arrays all lie in one buffer, and what lies where."""
-    shape = draw(st.sampled_from([(2, 4), (3, 4), (2, 3, 2), (4, 1), (2, 9)]))
-    native = draw(st.sampled_from(["f4", "f8"]))
-    row, any_float = shape[-1:], [native] * 3 + ["f4", "f8", ">f8", "i2", "f2"]
-    spans = {name: draw(views(row, any_float)) for name in ("weight", "bias")}
-    spans["x"] = draw(views(shape, [native] * 3 + [">" + native]))
-    spans["dy"] = draw(views(shape, any_float))
-    spans |= {name: draw(views((*shape[:-1], 1), ["f8"])) for name in ("mean", "rstd")}
-    spans["out"] = draw(views(shape, [native] * 4 + [">" + native]))
-    function = draw(st.sampled_from(["layer_norm", "layer_norm_forward", "layer_norm_backward"]))
-    return function, spans, draw(st.integers(0, 9))
-
-
-@fuzz(600)
-@given(case=overlapping())
-def test_out_over_its_inputs(implementation, case):
-    """As if the inputs had been copied first, and not a byte beside it; or refused, and no byte."""
-    function, spans, seed = case
-    buffer = np.random.default_rng(seed).integers(0, 256, BYTES, dtype=np.uint8)
-    before = buffer.copy()
-    given = {name: span.of(buffer) for name, span in spans.items()}
-    out = given.pop("out")
-
-    def run(a, out):
-        cols = a["x"].shape[-1]
-        if function == "layer_norm_backward":
-            cache = LayerNormCache(a["x"], (cols,), a["weight"], a["mean"], a["rstd"])
-            return implementation.layer_norm_backward(a["dy"], cache, out=out)
-        y = getattr(implementation, function)(a["x"], cols, a["weight"], a["bias"], out=out)
-        return y if type(y) is tuple else (y,)
-
-    expected = run({name: a.copy() for name, a in given.items()}, None)
-    try:
-        results = run(given, out)
-    except ValueError as error:
-        assert str(error).startswith(("out must not hold", "out shares memory with x"))
-        assert buffer.tobytes() == before.tobytes()
-        assert function == "layer_norm_forward" or holds_one_twice(spans["out"])
-        return
-    assert results[0] is out and not holds_one_twice(spans["out"])
-    for got, wanted in zip(results, expected, strict=True):
-        if isinstance(got, np.ndarray):
-            np.testing.assert_array_equal(got, wanted)
-    model = before.copy()
-    for room in (model, buffer):  # the same NaN for each
-        spans["out"].of(room)[...] = np.where(np.isnan(expected[0]), np.nan, expected[0])
-    assert buffer.tobytes() == model.tobytes()
-
-
-def holds_one_twice(span):
-    """Whether two elements have a byte in common: by writing down the bytes of each."""
-    size = np.dtype(span.dtype).itemsize
-    starts = [
-        sum(i * s for i, s in zip(index, span.strides, strict=True))
-        for index in np.ndindex(span.shape)
-    ]
-    return len({s + i for s in starts for i in range(size)}) < size * len(starts)
 
 
 # LayerNorm and the rest of the surface
