@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from hostile import CHANGES, change
+from hostile import CHANGES, Lying, change
 
 import lnfast
 from lnfast import LayerNormCache, reference
@@ -215,6 +215,28 @@ def test_cache_changed_between_the_calls(field, what):
     assert (found[0][0] is found[1][0]) or type(found[0]) is type(found[1]) is list
     if type(found[0]) is tuple:
         assert found[0] == found[1]
+
+
+class Claims:
+    """No array, but all that is asked of an out."""
+
+    __class__ = np.ndarray
+    shape, dtype, size, flags = (2, 3, 4), np.dtype("f4"), 24, np.ones((2, 3, 4), "f4").flags
+
+
+def test_what_an_object_says_of_itself(implementation):
+    """Counts for nothing: its type does, and the memory it has."""
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4) ** 2
+    small, full = np.zeros(1, np.float32).view(Lying), x[::-1].copy().view(Lying)
+    assert small.shape == x.shape and isinstance(small, np.ma.MaskedArray)
+    with pytest.raises(ValueError, match=r"out must have the shape of x, \(2, 3, 4\), not \(1,\)"):
+        implementation.layer_norm(x, 4, out=small)
+    with pytest.raises(TypeError, match="out must be a NumPy array, not Claims"):
+        implementation.layer_norm(x, 4, out=Claims())
+    expected = implementation.layer_norm(x[::-1], 4)
+    np.testing.assert_array_equal(implementation.layer_norm(full, 4), expected)
+    assert implementation.layer_norm(full, 4, out=full) is full
+    np.testing.assert_array_equal(np.asarray(full), expected)
 
 
 @pytest.mark.parametrize("function", ["layer_norm", "layer_norm_forward", "layer_norm_backward"])
