@@ -213,7 +213,7 @@ def _shares(
     overflows = np.isinf(result) & same_sign & (np.abs(exact) + bound > largest)
     needs_inf = np.abs(exact) - bound > largest
     out_of_range = bound >= eps_m * (largest / 4)
-    share = np.abs(result.astype(np.longdouble) - exact) / bound
+    share: Array = np.abs(result.astype(np.longdouble) - exact) / bound
     share[overflows | (out_of_range & excused & ~needs_inf)] = 0
     share[np.isnan(result)] = np.inf
     share[~np.broadcast_to(judged, share.shape)] = 0
