@@ -125,7 +125,8 @@ def without_room(rows, cols):
         address_space = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (address_space + 3 * 2**20, -1))
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (address_space + 3 * 2**20, hard))
         return x, cache, out
 
     def call():
