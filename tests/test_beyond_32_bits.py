@@ -1,8 +1,8 @@
 """Strides, sizes and places beyond what 32 bits hold: the same bits as from a contiguous copy.
 
 Strided arrays lie in a sparse file, of which only their own pages are touched. Arrays of more than
-2³¹ elements are windows: a few pages of memory that stand side by side again and again, so that every
-place can be read and written and next to no memory is needed; LNFAST_TEST_HUGE=1 runs those.
+2³¹ elements are windows: a few pages of memory that stand side by side again and again, so that
+every place can be read and written and next to no memory is needed; LNFAST_TEST_HUGE=1 runs those.
 """
 
 import ctypes
