@@ -19,6 +19,9 @@ HEADERS = sorted(str(p) for p in Path("src").rglob("*.[hp]*") if p.suffix in (".
 # Instruction sets beyond the baseline are opened in the sources that need them.
 STRICT = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 
+# Flags after those, which they may take back (.ci/sanitize: less optimisation, sanitizers).
+MORE = os.environ.get("LNFAST_CFLAGS", "").split()
+
 PROBE = """
 #include <omp.h>
 int main(void) {
@@ -37,8 +40,8 @@ class BuildExt(build_ext):
         self.force = True  # what lies in build/ may be another compiler's, or have other flags
         flag = self.openmp_flag()
         for extension in self.extensions:
-            extension.extra_compile_args += [*STRICT, *flag]
-            extension.extra_link_args += flag
+            extension.extra_compile_args += [*STRICT, *flag, *MORE]
+            extension.extra_link_args += [*flag, *MORE]
         super().build_extensions()
 
     def openmp_flag(self):
