@@ -3,6 +3,7 @@
 What is pinned for the version, and compared between builds, is in lnfast/check/bits.py.
 """
 
+import ctypes
 import hashlib
 import os
 import subprocess
@@ -76,15 +77,29 @@ def test_instruction_sets():
         assert list(differences(found, golden())) == []
 
 
+def cancel(dy):
+    """Of every size, the second half of the rows against the first: the order of a sum shows."""
+    rng = np.random.default_rng(0)
+    half, most = len(dy) // 2, 30 if dy.itemsize == 4 else 150
+    sizes = 10.0 ** rng.uniform(-most, most, (half, dy.shape[1]))
+    against = dy.copy()
+    against[:half] *= sizes.astype(dy.dtype)
+    against[half : 2 * half] = -rng.permuted(against[:half], axis=0)
+    return against
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("rows", "cols"), [(1, 9), (5, 70_000), (33, 768), (257, 96), (1000, 33), (2100, 16)]
+    ("rows", "cols"),
+    # the last one's blocks are so large together that they are folded by many threads
+    [(1, 9), (5, 70_000), (33, 768), (257, 96), (1000, 33), (2100, 16), (9000, 16), (70, 9001)],
 )
 def test_threads(dtype, rows, cols):
-    args = draw(rows, cols, dtype)
-    one = bits(run(*args, num_threads=1))
-    for n in (2, 3, 5, 16, None):
-        assert bits(run(*args, num_threads=n)) == one, n
+    x, weight, bias, dy = draw(rows, cols, dtype)
+    for gradient in (dy, cancel(dy)):
+        one = bits(run(x, weight, bias, gradient, num_threads=1))
+        for n in (2, 3, 5, 16, None):
+            assert bits(run(x, weight, bias, gradient, num_threads=n)) == one, n
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -95,6 +110,42 @@ def test_threads_of_long_rows(dtype, rows, cols):
     one = bits(run(*args, num_threads=1))
     for n in (2, 3, 5, 16):
         assert bits(run(*args, num_threads=n)) == one, n
+
+
+def exchange_mode(libm, mode):
+    """Set MXCSR's modes, if any are given, and return those that were in force."""
+    environment = (ctypes.c_uint32 * 8)()  # glibc's fenv_t, whose last word it is
+    libm.fegetenv(environment)
+    before = environment[7] & ~0x3F  # without the flags of what has happened
+    if mode is not None:
+        environment[7] = mode
+        libm.fesetenv(environment)
+    return before
+
+
+# downwards, upwards, towards zero; subnormal numbers taken for zeros and flushed to them
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine != "x86_64", reason="sets MXCSR through glibc"
+)
+@pytest.mark.parametrize("mode", [0x3F80, 0x5F80, 0x7F80, 0x9FC0])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "cols"), [(69, 65), (5, 16_400), (17, 2**17)])
+def test_mode_of_the_caller(dtype, rows, cols, mode):
+    """It shows in no step of a call: by blocks, by columns, over bands of long rows. It is kept.
+
+    A single sum that was rounded upwards would show: dweight and dbias are as good as unrounded.
+    """
+    args = draw(rows, cols, dtype)
+    expected = bits(run(*args))
+    libm = ctypes.CDLL("libm.so.6")
+    for n in (1, 2):
+        before = exchange_mode(libm, mode)
+        try:
+            found = run(*args, num_threads=n)
+        finally:
+            kept = exchange_mode(libm, before)
+        assert kept == mode
+        assert bits(found) == expected
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -112,7 +163,7 @@ def test_by_columns_or_by_blocks(dtype):
 @pytest.mark.parametrize("cols", [1, 7, 16, 33, 64, 100, 768, 4097])
 def test_batch_and_place(dtype, cols):
     """A row alone, first, last and in the middle of batches: y, statistics and dx."""
-    rows = 70
+    rows = 75  # the row that is far off, the 25th, is of ordinary size
     x, weight, bias, dy = draw(rows, cols, dtype)
     whole = run(x, weight, bias, dy)[:4]
     for first, last in [
@@ -120,6 +171,7 @@ def test_batch_and_place(dtype, cols):
         (3, 4),
         (rows - 1, rows),
         (1, 10),
+        (rows // 3 + 1, rows // 3 + 4),  # of the same group, without the one that is far off
         (30, 35),
         (rows // 2, rows),
         (0, 69),

@@ -66,16 +66,50 @@ def test_gradients_of_every_size(dtype, power):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("of_x", [-0.8, -0.5, -0.2, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("of_x", [-0.8, -0.5, -0.2, -0.15, 0.15, 0.2, 0.4, 0.5, 0.9])
 def test_products_of_every_size(dtype, of_x):
-    """h · (x − mean) leaves the range on the way, though neither factor does, nor dx."""
+    """h · (x − mean) or rstd² · h leaves the range on the way, though no factor does, nor dx."""
     limit = float(np.finfo(dtype).max)
-    for of_dy in (-0.9, -0.7, -0.5, -0.2, 0.2, 0.5):
+    for of_dy in (-0.9, -0.8, -0.7, -0.5, -0.4, -0.2, 0.2, 0.5, 0.8, 0.9):
         for cols in (9, 65):
             x, weight, bias, dy = draw("normal", 9, cols, dtype)
             judge(
                 (x * limit**of_x).astype(dtype), weight, bias, (dy * limit**of_dy).astype(dtype), 0
             )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("power", range(4, 20, 2))
+def test_sums_that_round_one_way(dtype, power):
+    """A lane of one value: as it grows, every further addition is rounded by the same amount.
+
+    The squares' sum is then off by 2^-46, which (mean / σ)² = 2^(2 power) multiplies.
+    """
+    start = 1 + np.random.default_rng(power).random((64, 1)).astype(dtype)
+    x = start + np.resize(dtype([-1, 1]), 4096) * dtype(2.0**-power)
+    weight, bias = noise(2, 4096).astype(dtype)
+    judge(x, weight, bias, noise(64, 4096, seed=6).astype(dtype), 0.0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_means_that_underflow_to_zero(dtype):
+    """Σ h is 0 and every h · (x − mean) underflows, but h is not 0, nor its mean with xhat."""
+    signs = np.resize(dtype([1, -1]), (9, 66))
+    x, dy = signs * dtype(2**-60), signs * np.finfo(dtype).smallest_normal
+    judge(x, None, None, dy, 0.0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [2, 5, 69, 1000])
+def test_sums_beyond_the_largest(rows, dtype):
+    """They are infinite, no NaN, whether a strip, a block or the fold goes beyond it."""
+    x = np.resize(dtype([1, -1]), (rows, 64))
+    _, cache = lnfast.layer_norm_forward(x, 64)
+    for dy in (np.zeros_like(x), np.full_like(x, np.finfo(dtype).max)):
+        dy[[0, -1]] = np.finfo(dtype).max
+        _, dweight, dbias = lnfast.layer_norm_backward(dy, cache)
+        assert np.array_equal(dbias, np.full(64, np.inf))
+        assert np.array_equal(dweight, np.inf * x[0])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -86,10 +120,14 @@ def test_frozen_weight(name, dtype):
     judge(x, np.zeros_like(weight), bias, dy, 1e-5)
 
 
-def test_frozen_weight_where_the_mean_is_hard():
-    """σ is a thousandth of a step of float32: its mean in float64 does not do for xhat."""
-    x, weight, bias, dy = draw("one bit apart", 2, 2**20, np.float32)
-    judge(x, np.zeros_like(weight), bias, dy, 0.0)
+@pytest.mark.parametrize("frozen", [True, False])
+def test_where_the_mean_is_hard(frozen):
+    """σ is a thousandth of a step of float32: its mean in float64 does not do for xhat.
+
+    It lies half way between two float64, 600.5 steps above the one value: 2^-53 / σ is 7 eps.
+    """
+    x, weight, bias, dy = draw("one bit apart", 2, 894_040, np.float32)
+    judge(x, weight * np.float32(not frozen), bias, dy, 0.0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -129,6 +129,16 @@ def test_kernels_are_given_plain_arrays(layout, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_cache_holds_plain_arrays(implementation, layout, dtype):
+    """What is not aligned would do on most processors, and is copied on all."""
+    a = LAYOUTS[layout](dtype)
+    cache = implementation.layer_norm_forward(a, SHAPE, a)[1]
+    for array in (cache.x, cache.weight):
+        assert array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_memory_mapped(implementation, dtype, tmp_path):
     values = numbers(*SHAPE).astype(dtype)
     x = saved(values, tmp_path)

@@ -1,5 +1,7 @@
 """Memory beyond the outputs: forward at most 1 MiB, backward at most 16, or 32 bytes a column.
 
+It is given back, and where there is none a call says so and changes nothing.
+
 Measured is what a call asks the system for while it runs, memory that is never touched included.
 The stacks of the threads are there beforehand, as are the arrays and `out`. Each call has a process
 of its own: `python -P tests/test_memory_use.py backward 40000 64 float32` prints its bytes.
@@ -17,6 +19,7 @@ import pytest
 import lnfast
 
 THREADS = 2
+CALLS = 1000  # after which a leak shows
 SMALL = 64, 1024  # of a first call, which wakes the threads; its sums take 32 KiB at most
 # Whatever is not small is a mapping of its own in glibc, and goes back to the system at once; the
 # rest comes from a heap that grows by whole pages. Other C libraries know no such settings.
@@ -59,6 +62,20 @@ def test_a_copy_would_show():
     assert bytes_taken("swapped", 8192, 1024, "float32") >= 8192 * 1024 * 4
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("rows", "cols"), [(70, 16), (1, 16384)])  # by blocks, by columns
+def test_nothing_is_kept(rows, cols, dtype):
+    """Less than the least that malloc gives for each call, of many."""
+    assert bytes_taken("kept", rows, cols, dtype) < CALLS * 32
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("rows", "cols"), [(70, 100_000), (40, 2**18)])  # by blocks, by columns
+def test_no_room_for_the_sums(rows, cols, dtype):
+    """MemoryError, and nothing has been changed; with room again, all is as before."""
+    assert bytes_taken("no-room", rows, cols, dtype) == 0
+
+
 def bytes_taken(*arguments):
     """Of one call, in a new process."""
     done = subprocess.run(
@@ -72,14 +89,14 @@ def bytes_taken(*arguments):
     return int(done.stdout)
 
 
-def prepare(name, rows, cols, dtype):
+def prepare(name, rows, cols, dtype, threads=THREADS):
     """A call that returns those of its results that it makes itself: all after the first."""
     x = np.empty((rows, cols), dtype)
     x[...] = np.random.default_rng(0).standard_normal(cols)
     x[rows // 2] *= x.dtype.type(1e30)  # one row goes the exact way
     weight, bias = np.ones((2, cols), dtype)
     out = x if name == "in-place" else np.ones_like(x)
-    options = {"out": out, "num_threads": THREADS}
+    options = {"out": out, "num_threads": threads}
     if name == "backward":
         _, cache = lnfast.layer_norm_forward(x, cols, weight, bias, **options)
         return lambda: lnfast.layer_norm_backward(x, cache, **options)[1:]
@@ -100,6 +117,38 @@ def measure(call):
     return taken
 
 
+def measure_kept(call):
+    """The bytes by which the process grows over many calls, after some."""
+    for _ in range(CALLS // 4):
+        call()
+    before = memory()[0]
+    for _ in range(CALLS):
+        call()
+    return memory()[0] - before
+
+
+def refuse(rows, cols, dtype):
+    """Backward where there is room for dweight and dbias, but not for the sums; bytes changed."""
+    import resource  # only where there is one
+
+    rng = np.random.default_rng(0)
+    x, dy = np.empty((2, rows, cols), dtype)
+    x[...], dy[...] = rng.standard_normal((2, cols))
+    out = np.full_like(x, 7)
+    _, cache = lnfast.layer_norm_forward(x, cols)
+    expected = lnfast.layer_norm_backward(dy, cache, out=out.copy(), num_threads=THREADS)
+    unlimited = resource.getrlimit(resource.RLIMIT_AS)
+    room = 2 * cols * x.itemsize + ROUNDING
+    resource.setrlimit(resource.RLIMIT_AS, (memory()[0] + room, unlimited[1]))
+    with pytest.raises(MemoryError, match="sums"):
+        lnfast.layer_norm_backward(dy, cache, out=out, num_threads=THREADS)
+    resource.setrlimit(resource.RLIMIT_AS, unlimited)
+    changed = np.count_nonzero(out != 7)
+    found = lnfast.layer_norm_backward(dy, cache, out=out, num_threads=THREADS)
+    changed += sum(a.tobytes() != b.tobytes() for a, b in zip(found, expected, strict=True))
+    return changed
+
+
 def memory():
     """Bytes of address space that this process has, and the most that it has had."""
     status = Path("/proc/self/status").read_text()
@@ -109,5 +158,10 @@ def memory():
 
 if __name__ == "__main__":
     name, rows, cols, dtype = sys.argv[1:]
-    measure(prepare(name, *SMALL, dtype))
-    print(measure(prepare(name, int(rows), int(cols), dtype)))
+    if name == "no-room":
+        print(refuse(int(rows), int(cols), dtype))
+    elif name == "kept":
+        print(measure_kept(prepare("backward", int(rows), int(cols), dtype, threads=1)))
+    else:
+        measure(prepare(name, *SMALL, dtype))
+        print(measure(prepare(name, int(rows), int(cols), dtype)))
