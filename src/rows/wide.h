@@ -147,7 +147,8 @@ ALWAYS vd multiply_add_d(vd a, vd b, vd c) {
     const __m128i bits = (__m128i)rest, one = _mm_set1_epi64x(1), opposite = _mm_srli_epi64(bits ^ (__m128i)lost, 63);
     const __m128i step = _mm_sub_epi64(_mm_sub_epi64(one, opposite), opposite), odd = _mm_and_si128(bits, one);
     const __m128i wanted = _mm_and_si128(_mm_sub_epi64(odd, one), (__m128i)_mm_cmpneq_pd((__m128d)lost, _mm_setzero_pd()));
-    return most_of_it + (vd)_mm_add_epi64(bits, _mm_and_si128(step, wanted));
+    const vd result = most_of_it + (vd)_mm_add_epi64(bits, _mm_and_si128(step, wanted));
+    return pick((vm)nothing, p + c, result); /* the sign of 0 */
 }
 #endif
 
