@@ -2,7 +2,7 @@
 
     python -P docs/accuracy.py
 
-Needs `pip install '.[peers]' torch==2.13.0`; takes some ten minutes, nearly all of them the search.
+Needs `pip install '.[peers]' torch==2.13.0`; takes some five minutes, most of them the search.
 """
 
 import argparse
@@ -67,7 +67,7 @@ it what all families come to, in 22 lengths and with three eps:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=1000, help="of the search (default: 1000)")
+    parser.add_argument("--rounds", type=int, default=300, help="of the search (default: 300)")
     rounds = parser.parse_args().rounds
     peers = [PEERS[name] for name in PEER_NAMES]
     for peer in peers:

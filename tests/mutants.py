@@ -276,7 +276,7 @@ def describe(outcome: Outcome) -> str:
 def check_self(workshop: Workshop) -> int:
     """Whether what is no mistake, or no change, is told from what is found out."""
     mutants = [
-        Mutant(f"self-check-{i}", wanted, [edit], ["test_processes.py::test_set_num_threads"])
+        Mutant(f"self-check-{i}", wanted, [edit], ["test_limits.py::test_set_num_threads"])
         for i, (wanted, edit) in enumerate(SELF_CHECK)
     ]
     outcomes = run(workshop, mutants, 1, keep=False)
@@ -312,7 +312,7 @@ def main() -> int:
         folder = Path(chosen.keep or temporary).resolve()
         folder.mkdir(exist_ok=True)
         if chosen.self_check:
-            return check_self(Workshop(folder, ["test_processes.py::test_set_num_threads"]))
+            return check_self(Workshop(folder, ["test_limits.py::test_set_num_threads"]))
         outcomes = run(Workshop(folder), mutants, chosen.jobs, bool(chosen.keep))
     print(*map(describe, outcomes), sep="\n")
     count = {verdict: [] for verdict in (KILLED, SKIPPED, SURVIVED, BROKEN)}

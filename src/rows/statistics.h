@@ -59,7 +59,8 @@ ALWAYS void load_centred(const real *x, ptrdiff_t j, int i, ptrdiff_t cols, vd p
 }
 
 /* mean = pivot + Σ (x − pivot) / D, var = (Σ (x − pivot)² − (Σ (x − pivot))² / D) / D, rstd = 1 / √(var + eps), each to
- * little more than one rounding, for the rows of a group (those of unused rows are computed and dropped). `limit`: the most that Σ (x − pivot)² may be for the sums to be right. */
+ * little more than one rounding, for the rows of a group (those of unused rows are computed and dropped). `limit`: the most that
+ * Σ (x − pivot)² may be for the sums to be right. */
 ALWAYS void finish_centred(centred_sums *rows, const double *pivot, const double *limit, double cols, double eps,
                            row_stats *stats) {
     vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
