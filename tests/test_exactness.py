@@ -47,6 +47,11 @@ def test_bounds_of_many_rows(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_bounds_of_a_million_rows(dtype):
+    judge(*draw("normal", 10**6, 3, dtype), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_of_one_sign(dtype):
     """Nothing cancels in the sums over 40,000 rows: what rounding there is adds up."""
     x, weight, _, dy = draw("uniform", 40_000, 9, dtype)

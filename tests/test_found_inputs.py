@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import lnfast
 from lnfast.check import bounds
 
 
@@ -50,3 +51,18 @@ def test_gradient_along_two_massive_activations():
     for eps in (1e-30, 1e-5):
         shares = bounds.shares(x[None], weight, np.zeros_like(x), dy[None], eps)
         assert max(shares.values()) <= 1, shares
+
+
+def test_one_element_as_large_as_there_is_and_a_tiny_eps():
+    """rstd, scaled as x is, left the range: 0 · ∞ in a row whose xhat is 0."""
+    for dtype, eps in ((np.float64, 1e-300), (np.float32, 1e-300)):
+        x = np.full((2, 3), np.finfo(dtype).max, dtype)
+        dy = np.array([[1, 2, 4], [1, 1, 1]], dtype)
+        shares = bounds.shares(x, None, None, dy, eps)
+        assert max(shares.values()) <= 1, shares
+        gradients = lnfast.layer_norm_backward(dy[:, :1], one_column(x[:, :1], eps))
+        assert not gradients[0].any() and not gradients[1].any()
+
+
+def one_column(x, eps):
+    return lnfast.layer_norm_forward(x, 1, eps=eps)[1]

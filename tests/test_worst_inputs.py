@@ -17,6 +17,7 @@ FACTOR = int(os.environ.get("LNFAST_SEARCH", "1"))
 DTYPES = {"float32": np.float32, "float64": np.float64}
 # Whole registers, one less and one more; a step of 64 that ends half way; a chunk and a bit.
 LENGTHS = st.sampled_from([1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 96, 97, 4097])
+START = "offset 1e4"
 POWERS = {"float32": 120, "float64": 1000}  # of two, that a factor may have
 
 
@@ -59,7 +60,9 @@ def operands(draw_from, dtype):
         if draw_from(st.booleans()):
             weight[:: draw_from(st.integers(1, 5))] = 0
         limit = float(np.finfo(real).max)
-        arrays = [np.clip(a, -limit, limit).astype(real) for a in (x, weight, bias, dy)]
+        arrays = [
+            np.nan_to_num(np.clip(a, -limit, limit)).astype(real) for a in (x, weight, bias, dy)
+        ]
     eps = draw_from(st.sampled_from([1e-5, 1e-12, 1e-30, 1e-300, 1.0]))
     return *arrays, eps
 
@@ -95,7 +98,7 @@ def test_search_exceeds_no_bound(dtype, quantity):
 def test_search_climbs(quantity):
     """More rounds find no less, and somewhat more in the end; the same seed finds the same."""
     shares = [
-        search.climb("float32", quantity, "normal", 17, rounds, 0).share for rounds in (0, 5, 40)
+        search.climb("float32", quantity, START, 17, rounds, 0).share for rounds in (0, 5, 40)
     ]
     assert shares == sorted(shares) and shares[2] > shares[0] * 1.05
-    assert search.climb("float32", quantity, "normal", 17, 5, 0).share == shares[1]
+    assert search.climb("float32", quantity, START, 17, 5, 0).share == shares[1]

@@ -18,7 +18,10 @@ QUANTITIES = ("y", "dx", "dweight", "dbias")
 CANDIDATES = 64
 # Elements of a candidate: what one register holds, tails, a row that takes more than one tree.
 SIZES = (2, 3, 5, 8, 17, 33, 64, 130)
-STARTS = ("normal", "offset 1e4", "offset 1e9", "massive first", "two-valued", "heavy tails")
+STARTS = (
+    *("normal", "offset 1e4", "offset 1e9", "massive first", "two-valued", "heavy tails"),
+    "past the squares",  # goes the exact way
+)
 CLIMBS = len(STARTS) * len(SIZES)
 
 

@@ -1,21 +1,43 @@
 /* exact_gradient.h: the exact way of backward; see exact.h. */
 
-/* A row the exact way: xhat = ((x · 2^power − center) − rest) · factor, h = h' · 2^h_power,
+/* A row the exact way, in pairs of float64, of which the second is what the first lacks:
+ * xhat = ((x · 2^power − center) − rest) · factor, h = h' · 2^h_power,
  * dx = (h' − mean_h − xhat · mean_h_xhat) · rstd_fraction · 2^dx_power */
 typedef struct {
-    double center, rest, factor, mean_h, mean_h_xhat, rstd_fraction;
+    double center, rest, factor, rstd_fraction;
+    pair mean_h, mean_h_xhat;
     int power, h_power, dx_power;
 } exact_row;
 
 /* dy · weight · 2^-power without leaving the range on the way */
-ALWAYS double scale_h(double dy, double weight, int power) {
+ALWAYS pair scale_h(double dy, double weight, int power) {
     int a, b;
-    double h = split_power(dy, &a) * split_power(weight, &b);
-    return scale(h, a + b - power);
+    const double m = split_power(dy, &a), n = split_power(weight, &b), h = m * n;
+    return (pair){scale(h, a + b - power), scale(__builtin_fma(m, n, -h), a + b - power)};
 }
 
-ALWAYS double scale_xhat(double x, const exact_row *g) {
-    return __builtin_fma(scale(x, g->power) - g->center, g->factor, -(g->rest * g->factor));
+ALWAYS pair scale_xhat(double x, const exact_row *g) {
+    pair d = {scale(x, g->power), 0};
+    add_to_pair(&d, -g->center);
+    add_to_pair(&d, -g->rest);
+    const double xhat = d.sum * g->factor;
+    return (pair){xhat, __builtin_fma(d.sum, g->factor, -xhat) + d.error * g->factor};
+}
+
+ALWAYS pair multiply_pairs(pair a, pair b) {
+    const double p = a.sum * b.sum;
+    return (pair){p, __builtin_fma(a.sum, b.sum, -p) + (a.sum * b.error + a.error * b.sum)};
+}
+
+/* p += a */
+ALWAYS void add_pair(pair *p, pair a) {
+    add_to_pair(p, a.sum);
+    p->error += a.error;
+}
+
+ALWAYS pair mean_of(pair sum, double n) {
+    const double total = sum.sum + sum.error, mean = total / n;
+    return (pair){mean, (__builtin_fma(-mean, n, total) + ((sum.sum - total) + sum.error)) / n};
 }
 
 /* The constants of a row for the exact way: xhat scaled through x, h = dy · weight through its own exponents. */
@@ -26,6 +48,8 @@ NEVER void scale_gradient(const real *x, const real *dy, const real *weight, ptr
     g->power = row_power(x, cols, &finite);
     g->center = scale(mean, g->power);
     g->factor = scale(rstd, -g->power);
+    /* only of a row that is constant: its xhat is 0, and not 0 · ∞ */
+    if (g->factor > 0x1p500 && rstd < __builtin_inf()) g->factor = 0x1p500;
 
     /* the largest power of two in h */
     int top = -100000;
@@ -41,24 +65,24 @@ NEVER void scale_gradient(const real *x, const real *dy, const real *weight, ptr
         add_to_pair(&rest, scale(x[j], g->power) - g->center);
     g->rest = (rest.sum + rest.error) / n;
     for (ptrdiff_t j = 0; j < cols; ++j) {
-        double xhat = scale_xhat(x[j], g);
-        double h = scale_h(dy[j], weight ? weight[j] : 1, g->h_power);
-        add_to_pair(&sum_h, h);
-        add_to_pair(&sum_h_xhat, h * xhat);
+        const pair h = scale_h(dy[j], weight ? weight[j] : 1, g->h_power);
+        add_pair(&sum_h, h);
+        add_pair(&sum_h_xhat, multiply_pairs(h, scale_xhat(x[j], g)));
     }
-    g->mean_h = (sum_h.sum + sum_h.error) / n;
-    g->mean_h_xhat = (sum_h_xhat.sum + sum_h_xhat.error) / n;
+    g->mean_h = mean_of(sum_h, n);
+    g->mean_h_xhat = mean_of(sum_h_xhat, n);
     g->rstd_fraction = split_power(rstd, &g->dx_power);
     g->dx_power += g->h_power;
 }
 
-/* dx and the term dy · xhat of n columns, in float64 and rounded once */
+/* dx and the term dy · xhat of n columns */
 NEVER void scale_columns(const real *x, const real *dy, const real *weight, int n, const exact_row *g, real *dx, real *term) {
     for (int j = 0; j < n; ++j) {
-        double xhat = scale_xhat(x[j], g);
-        double h = scale_h(dy[j], weight ? weight[j] : 1, g->h_power);
-        double v = ((h - g->mean_h) - xhat * g->mean_h_xhat) * g->rstd_fraction;
-        dx[j] = (real)scale(v, g->dx_power);
-        term[j] = (real)(dy[j] * xhat);
+        const pair xhat = scale_xhat(x[j], g), along = multiply_pairs(xhat, g->mean_h_xhat);
+        pair v = scale_h(dy[j], weight ? weight[j] : 1, g->h_power);
+        add_pair(&v, (pair){-g->mean_h.sum, -g->mean_h.error});
+        add_pair(&v, (pair){-along.sum, -along.error});
+        dx[j] = (real)scale((v.sum + v.error) * g->rstd_fraction, g->dx_power);
+        term[j] = (real)(dy[j] * (xhat.sum + xhat.error));
     }
 }
