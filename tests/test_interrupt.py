@@ -13,8 +13,8 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 COMMAND = str(Path(sys.executable).with_name("lnfast"))
 
-# A long call: as many rows that are worked out exactly as take most of a second on this machine, met
-# by a signal soon after its begin. The rows are alike, and so are their results.
+# A long call: as many rows that are worked out exactly as take most of a second on this machine,
+# met by a signal soon after its begin. The rows are alike, and so are their results.
 LONG_CALL = """
 import os, signal, sys, threading, time
 import numpy as np, lnfast
