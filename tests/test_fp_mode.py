@@ -133,10 +133,18 @@ def spoil(num_threads):
         lnfast.layer_norm_backward(x, cache, num_threads=num_threads)
 
 
+def needs_libgomp():
+    """LLVM's OpenMP gives its threads the caller's mode, and clears the flags of all, by itself."""
+    if "clang" in lnfast.config()["compiler"].lower():
+        pytest.skip("clang's OpenMP clears the flags whoever computes")
+
+
 @pytest.mark.parametrize("n", THREADS)
 @pytest.mark.parametrize("flags", [0, DIVISION, INVALID | OVERFLOW, FLAGS])
 def test_flags_are_left(mode, flags, n):
     """None is raised, so that nothing after the call warns of what it met; none is cleared."""
+    if n > 1:
+        needs_libgomp()
     with mode.of(MASKS | flags):
         spoil(n)
         left = mode.read()
@@ -196,6 +204,7 @@ def test_threads_that_were_made_in_another_mode():
 @needs_openmp
 def test_modes_of_other_threads_are_kept(tmp_path):
     """What another user of the same OpenMP threads has set in them, flags too."""
+    needs_libgomp()
     library = shared_library(Path(__file__).with_name("thread_modes.c"), tmp_path, "-fopenmp")
     code = f"""
         import ctypes, os, sys
