@@ -23,7 +23,7 @@ cdef struct Call:
 
 
 cdef inline int plan_plain(object x, object normalized_shape, object weight, object bias, object eps, Call *call) noexcept:
-    """Fill in `call` and return the number of normalised axes; 0 where an argument is not plain."""
+    """Fill in `call`, but for its threads, and return the number of normalised axes; 0 where an argument is not plain."""
     if not is_plain(x) or not PyFloat_CheckExact(eps):
         return 0
     cdef int axes = plain_axes(normalized_shape, weight, <cnp.ndarray> x)
@@ -34,7 +34,6 @@ cdef inline int plan_plain(object x, object normalized_shape, object weight, obj
         return 0
     if not is_parameter(bias, <cnp.ndarray> x, axes, &call.bias):
         return 0
-    call.threads = 0
     plan_rows_of(<cnp.ndarray> x, axes, call)
     return axes
 
@@ -68,7 +67,6 @@ cdef inline int plan_cache(tuple cache, Call *call) noexcept:
         return 0
     if not is_statistic(cache[3], x, axes) or not is_statistic(cache[4], x, axes):
         return 0
-    call.threads = 0
     plan_rows_of(x, axes, call)
     return axes
 

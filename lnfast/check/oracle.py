@@ -34,7 +34,8 @@ every function raises NoOracle.
 
 import itertools
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,7 @@ DWEIGHT_ERROR = 2.0**-58
 DBIAS_ERROR = 2.0**-59
 
 Array = NDArray[Any]
+P = ParamSpec("P")
 
 _WIDE = np.finfo(np.longdouble)
 _SMALLEST_NORMAL_RSTD = np.finfo(np.float64).smallest_normal
@@ -110,34 +112,6 @@ def exact_backward(dy: Array, x: Array, weight: Array | None = None, eps: float 
     )
 
 
-def forward_share(
-    y: Array,
-    x: Array,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    eps: float = 1e-5,
-) -> float:
-    """The share of the promised error that y (shape and dtype of x) uses: its worst element's."""
-    return _worst(y_shares(y, x, weight, bias, eps))
-
-
-def backward_shares(
-    dx: Array | None,
-    dweight: Array | None,
-    dbias: Array | None,
-    dy: Array,
-    x: Array,
-    weight: Array | None = None,
-    eps: float = 1e-5,
-) -> tuple[float | None, ...]:
-    """The shares (of dx, dweight, dbias) of the promised error that the gradients use.
-
-    None in place of a gradient gives None.
-    """
-    shares = gradient_shares(dx, dweight, dbias, dy, x, weight, eps)
-    return tuple(None if share is None else _worst(share) for share in shares)
-
-
 def y_shares(
     y: Array,
     x: Array,
@@ -190,6 +164,28 @@ def gradient_shares(
     return tuple(shares)
 
 
+def _worst(shares: Array) -> float:
+    worst = np.max(shares, initial=0)
+    return float(worst) if worst < np.finfo(np.float64).max else math.inf
+
+
+def _worst_of(shares: Callable[P, Array]) -> Callable[P, float]:
+    """The same function of the same arguments, but for the worst of the elements."""
+    return lambda *args, **options: _worst(shares(*args, **options))
+
+
+def _worst_of_each(
+    shares: Callable[P, tuple[Array | None, ...]],
+) -> Callable[P, tuple[float | None, ...]]:
+    return lambda *args, **options: tuple(
+        None if share is None else _worst(share) for share in shares(*args, **options)
+    )
+
+
+forward_share = _worst_of(y_shares)
+backward_shares = _worst_of_each(gradient_shares)
+
+
 def _shares(
     name: str,
     result: Array,
@@ -218,11 +214,6 @@ def _shares(
     share[np.isnan(result)] = np.inf
     share[~np.broadcast_to(judged, share.shape)] = 0
     return share
-
-
-def _worst(shares: Array) -> float:
-    worst = np.max(shares, initial=0)
-    return float(worst) if worst < np.finfo(np.float64).max else math.inf
 
 
 def _checked_x(x: Array) -> tuple[Array, np.dtype[Any]]:

@@ -27,23 +27,9 @@ ALWAYS void load_products(const double *dy, const double *weight, ptrdiff_t j, i
     }
 }
 
-/* Σ h · d += the products of a tree, four in two roundings, or precisely: every product and sum with its error */
-ALWAYS void add_products(const vd h[4], const vd d[4], const int precisely, vd *sum, vd *error) {
-    if (!precisely) {
-        two_sum(sum, error, multiply_add(h[1], d[1], h[0] * d[0]) + multiply_add(h[3], d[3], h[2] * d[2]));
-        return;
-    }
-    EACH(k, 4) {
-        const vd product = h[k] * d[k];
-        const vm safe = (magnitude(product) >= 0x1p-900) & (magnitude(h[k]) <= 0x1p900);
-        *error += (vd)((vm)product_error(h[k], d[k], product) & safe);
-        two_sum(sum, error, product);
-    }
-}
-
 /* `above`: no less than twice what Σ |x − mean| of a chunk comes to in a lane, from which those sums start, as in statistics_f64.h */
 ALWAYS void center_gradient(const double *x, const double *dy, const double *weight, ptrdiff_t cols, double mean, double above_,
-                            int r, int far, const int precisely, gradient_lanes *out) {
+                            int r, int far, gradient_lanes *out) {
     const vd m = splat_d(mean), above = splat_d(above_);
     vd h_sum[REGS], h_error[REGS], hd_sum[REGS], hd_error[REGS], size[REGS];
     EACH(i, REGS) {
@@ -68,8 +54,8 @@ ALWAYS void center_gradient(const double *x, const double *dy, const double *wei
                 load_products(dy, weight, j, i, cols, h);
                 EACH(k, 4) add_beneath(&d_sum[i], &d_error[i], d[k]);
                 two_sum(&h_sum[i], &h_error[i], (h[0] + h[1]) + (h[2] + h[3]));
-                add_products(h, d, precisely, &hd_sum[i], &hd_error[i]);
-                if (!precisely) size[i] += (magnitude(h[0]) + magnitude(h[1])) + (magnitude(h[2]) + magnitude(h[3]));
+                two_sum(&hd_sum[i], &hd_error[i], multiply_add(h[1], d[1], h[0] * d[0]) + multiply_add(h[3], d[3], h[2] * d[2]));
+                size[i] += (magnitude(h[0]) + magnitude(h[1])) + (magnitude(h[2]) + magnitude(h[3]));
             }
         }
         EACH(i, REGS) {
@@ -85,9 +71,27 @@ ALWAYS void center_gradient(const double *x, const double *dy, const double *wei
         out->size[r][i] = size[i];
     }
 }
-NEVER void center_precisely(const double *x, const double *dy, const double *weight, ptrdiff_t cols, double mean, double above,
-                            int r, int far, gradient_lanes *out) {
-    center_gradient(x, dy, weight, cols, mean, above, r, far, 1, out);
+
+/* Σ h · d of one row once more, every product and every sum with its error */
+NEVER void sum_precisely(const double *x, const double *dy, const double *weight, ptrdiff_t cols, double mean, int r,
+                         gradient_lanes *out) {
+    const vd m = splat_d(mean);
+    EACH(i, REGS) {
+        vd sum = {0}, error = {0};
+        for (ptrdiff_t j = 0; j < cols; j += TREE) {
+            vd d[4], h[4];
+            load_centred(x, j, i, cols, m, 4, d);
+            load_products(dy, weight, j, i, cols, h);
+            EACH(k, 4) {
+                const vd product = h[k] * d[k];
+                const vm safe = (magnitude(product) >= 0x1p-900) & (magnitude(h[k]) <= 0x1p900); /* for product_error */
+                error += (vd)((vm)product_error(h[k], d[k], product) & safe);
+                two_sum(&sum, &error, product);
+            }
+        }
+        out->hd[r][i] = sum;
+        out->hd_error[r][i] = error;
+    }
 }
 
 /* lo, mean(h) and mean(h · (x − mean)) from the lanes; and for which rows products by trees are good enough */
@@ -119,7 +123,7 @@ ALWAYS void take_means(const double *x, const double *dy, const double *weight, 
     const double n = (double)(((cols < CHUNK ? cols : CHUNK) + 7) / 8), above = 4 * root(splat_d(n * (double)cols))[0];
     for (int r = 0; r < GROUP; ++r) {
         if (r < rows) {
-            center_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], above / rstd[r], r, far, 0, &lanes);
+            center_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], above / rstd[r], r, far, &lanes);
         } else {
             EACH(i, REGS) {
                 lanes.d[r][i] = lanes.d_error[r][i] = lanes.h[r][i] = lanes.h_error[r][i] = (vd){0};
@@ -130,7 +134,7 @@ ALWAYS void take_means(const double *x, const double *dy, const double *weight, 
     finish_means(&lanes, (double)cols, rstd, means, good);
     for (int r = 0; wanted && r < rows; ++r) {
         if (good[r]) continue;
-        center_precisely(x + r * cols, dy + r * cols, weight, cols, mean[r], above / rstd[r], r, far, &lanes);
+        sum_precisely(x + r * cols, dy + r * cols, weight, cols, mean[r], r, &lanes);
         again = 1;
     }
     if (again) finish_means(&lanes, (double)cols, rstd, means, good);
@@ -144,10 +148,12 @@ ALWAYS vm is_fit(vd mean, vd rstd, vd lo) {
 
 /* rstd³ · mean_hd, rounded once */
 ALWAYS vd multiply_k2(vd rstd, vd mean_hd, vd mean_hd_rest) {
-    const vd square = rstd * rstd, square_error = product_error(rstd, rstd, square);
-    const vd t = rstd * mean_hd, t_error = product_error(rstd, mean_hd, t) + rstd * mean_hd_rest;
-    const vd k2 = square * t, k2_error = product_error(square, t, k2) + (square * t_error + square_error * t);
-    return k2 + (vd)((vm)k2_error & (magnitude(t) >= 0x1p-900) & (magnitude(k2) >= 0x1p-900));
+    const vd none = {0};
+    vd square_rest, t_rest, rest;
+    const vd square = multiply_pairs(rstd, none, rstd, none, &square_rest);
+    const vd t = multiply_pairs(rstd, none, mean_hd, mean_hd_rest, &t_rest);
+    const vd k2 = multiply_pairs(square, square_rest, t, t_rest, &rest);
+    return k2 + (vd)((vm)rest & (magnitude(t) >= 0x1p-900) & (magnitude(k2) >= 0x1p-900)); /* for product_error */
 }
 
 /* WD rows' constants as they are. Returns the rows for which that is good enough: all. */

@@ -1,10 +1,17 @@
 /* lanes.h: sums that lose nothing, and the sums of a row's eight lanes. Knows registers. Does not know layer norm. */
 
-/* s + t with its rounding error added to e (Knuth's TwoSum), half of it on the multiplying ports */
+/* a + b and its rounding error (Knuth's TwoSum), half of it on the multiplying ports */
+ALWAYS vd sum_and_error(vd a, vd b, vd *error) {
+    const vd s = a + b, z = minus_d(s, a);
+    *error = minus_d(a, s - z) + (b - z);
+    return s;
+}
+
+/* s + t with its rounding error added to e */
 ALWAYS void two_sum(vd *s, vd *e, vd t) {
-    const vd a = *s, r = a + t, z = minus_d(r, a);
-    *e = plus_d(*e, minus_d(a, r - z) + (t - z));
-    *s = r;
+    vd error;
+    *s = sum_and_error(*s, t, &error);
+    *e = plus_d(*e, error);
 }
 
 /* Σ and its error += t where |t| ≤ |sum| (Dekker's FastTwoSum): half of it on the multiplying ports */
@@ -12,6 +19,13 @@ ALWAYS void add_beneath(vd *sum, vd *error, vd t) {
     const vd r = *sum + t;
     *error = plus_d(*error, t - minus_d(r, *sum));
     *sum = r;
+}
+
+/* (a + a_rest) · (b + b_rest) as the product, which is returned, and what that lacks */
+ALWAYS vd multiply_pairs(vd a, vd a_rest, vd b, vd b_rest, vd *rest) {
+    const vd product = a * b;
+    *rest = product_error(a, b, product) + (a * b_rest + a_rest * b);
+    return product;
 }
 
 /* (sum + error) / n as the quotient, which is returned, and what that lacks (0 where it is too small for product_error) */

@@ -5,7 +5,7 @@
 #define LN_NAME(name) LN_EXPAND(name, LN_DTYPE, LN_SUFFIX)
 
 #define center_rows LN_NAME(center_rows)
-#define center_precisely LN_NAME(center_precisely)
+#define sum_precisely LN_NAME(sum_precisely)
 #define scale_statistics LN_NAME(scale_statistics)
 #define scale_normalize LN_NAME(scale_normalize)
 #define write_more LN_NAME(write_more)

@@ -14,6 +14,8 @@
 
 #include "lanes.h"
 
+#include "multiply_add.h"
+
 #include "mode.h"
 
 #define LN_DTYPE f32

@@ -7,6 +7,8 @@
 
 #include "lanes.h"
 
+#include "multiply_add.h"
+
 #include "mode.h"
 
 #define LN_DTYPE f64

@@ -76,7 +76,8 @@ ALWAYS void finish_centred(centred_sums *rows, const double *pivot, const double
 
         /* var + eps as the pair v + v_error */
         const vm near = square[i] <= load_d(limit + i * WD);
-        const vd shift = total * lo, shift_error = product_error(total, lo, shift) + (total * lo_error + total_error * lo);
+        vd shift_error;
+        const vd shift = multiply_pairs(total, total_error, lo, lo_error, &shift_error);
         vd var_n = square[i], var_n_error = square_error[i] - shift_error;
         two_sum(&var_n, &var_n_error, -shift);
         vd v = divide_pair(var_n, var_n_error, n, &v_error);

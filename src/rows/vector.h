@@ -1,4 +1,4 @@
-/* vector.h: the vector vocabulary, with wide.h the only file with intrinsics. Knows registers. Does not know layer norm.
+/* vector.h: the vector vocabulary, with wide.h and multiply_add.h the only files with intrinsics. Knows registers. Does not know layer norm.
  *
  * vf: LN_BYTES of float32 (WF lanes); vd (wide.h): WIDE_BYTES of float64 (WD lanes). + − · / are the compiler's, lane by lane,
  * IEEE, never contracted. Every operation gives the same bits at every width. */
@@ -21,7 +21,7 @@ ALWAYS void store_f(float *p, vf v) { *(vf_at *)p = v; }
 /* s − 0 is s for every s, −0 too, so that the compiler drops the subtraction. */
 ALWAYS vf splat_f(float s) { return s - (vf){0}; }
 
-/* a · b + c, rounded twice: not contracted (float64's, in wide.h, rounds once) */
+/* a · b + c, rounded twice: not contracted (float64's, in multiply_add.h, rounds once) */
 ALWAYS vf multiply_add_f(vf a, vf b, vf c) { return a * b + c; }
 
 /* load_part, store_part: the first n of the lanes (0 ≤ n ≤ lanes); nothing else is read or written, the others are 0.

@@ -31,8 +31,7 @@ ALWAYS vd keep_part(vd v, int n) {
  * add_exact_product: a · b + c where a · b is exact in float64: fused or not, the same bits.
  * product_error: e with a · b = p + e exactly, for p = a · b rounded (Dekker 1971 where there is no fused operation); no factor
  *     above 2^990, no product below 2^-900.
- * plus, minus: a + b, a − b on the multiplying ports, which sums leave idle while the adding ones are full: the same bits.
- * multiply_add: a · b + c rounded once, everywhere. */
+ * plus, minus: a + b, a − b on the multiplying ports, which sums leave idle while the adding ones are full: the same bits. */
 #if WIDE_BYTES == 64
 
 #define MASK_D(n) ((__mmask8)((1u << (n)) - 1))
@@ -47,7 +46,6 @@ ALWAYS vh narrow(vd v) { return (vh)_mm512_cvtpd_ps((__m512d)v); }
 ALWAYS vd root(vd v) { return (vd)_mm512_sqrt_pd((__m512d)v); }
 ALWAYS vd add_exact_product(vd a, vd b, vd c) { return (vd)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
 ALWAYS vd product_error(vd a, vd b, vd p) { return (vd)_mm512_fmsub_pd((__m512d)a, (__m512d)b, (__m512d)p); }
-ALWAYS vd multiply_add_d(vd a, vd b, vd c) { return add_exact_product(a, b, c); }
 ALWAYS vd plus_d(vd a, vd b) { return add_exact_product(a, (vd)_mm512_set1_pd(1), b); }
 ALWAYS vd minus_d(vd a, vd b) { return product_error(a, (vd)_mm512_set1_pd(1), b); }
 
@@ -66,7 +64,6 @@ ALWAYS vh narrow(vd v) { return (vh)_mm256_cvtpd_ps((__m256d)v); }
 ALWAYS vd root(vd v) { return (vd)_mm256_sqrt_pd((__m256d)v); }
 ALWAYS vd add_exact_product(vd a, vd b, vd c) { return (vd)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
 ALWAYS vd product_error(vd a, vd b, vd p) { return (vd)_mm256_fmsub_pd((__m256d)a, (__m256d)b, (__m256d)p); }
-ALWAYS vd multiply_add_d(vd a, vd b, vd c) { return add_exact_product(a, b, c); }
 ALWAYS vd plus_d(vd a, vd b) { return add_exact_product(a, (vd)_mm256_set1_pd(1), b); }
 ALWAYS vd minus_d(vd a, vd b) { return product_error(a, (vd)_mm256_set1_pd(1), b); }
 
@@ -112,45 +109,6 @@ ALWAYS vd product_error(vd a, vd b, vd p) {
 }
 ALWAYS vd plus_d(vd a, vd b) { return a + b; }
 ALWAYS vd minus_d(vd a, vd b) { return a - b; }
-#if defined(__aarch64__)
-ALWAYS vd multiply_add_d(vd a, vd b, vd c) { return (vd)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b); }
-#else
-
-/* a + b, and its rounding error (Knuth) */
-ALWAYS vd sum_and_error(vd a, vd b, vd *error) {
-    const vd s = a + b, z = s - a;
-    *error = (a - (s - z)) + (b - z);
-    return s;
-}
-
-/* From operations that round: the exact product and c as three parts, of which the two small ones are added so that the last bit
- * says whether anything is lost (rounded to odd), and the great one last (Boldo and Melquiond 2008). Products that leave the range of
- * product_error go by the C library, whose function is the same by definition. */
-ALWAYS vd multiply_add_d(vd a, vd b, vd c) {
-    const vd p = a * b, size = magnitude(p);
-    /* by intrinsics: comparisons joined by & and | are taken apart, lane by lane (gcc 12) */
-    const __m128d zero = _mm_setzero_pd(), most = _mm_set1_pd(0x1p900);
-    const __m128d largest =
-        _mm_max_pd(_mm_max_pd((__m128d)size, (__m128d)magnitude(a)), _mm_max_pd((__m128d)magnitude(b), (__m128d)magnitude(c)));
-    const __m128d nothing = _mm_or_pd(_mm_cmpeq_pd((__m128d)a, zero), _mm_cmpeq_pd((__m128d)b, zero));
-    const __m128d safe =
-        _mm_and_pd(_mm_cmple_pd(largest, most), _mm_or_pd(nothing, _mm_cmpge_pd((__m128d)size, _mm_set1_pd(0x1p-900))));
-    if (_mm_movemask_pd(safe) != 3) {
-        EACH(i, WD) c[i] = __builtin_fma(a[i], b[i], c[i]);
-        return c;
-    }
-    vd low, lower, lost;
-    const vd high = sum_and_error(c, product_error(a, b, p), &low);
-    const vd most_of_it = sum_and_error(p, high, &lower);
-    const vd rest = sum_and_error(lower, low, &lost);
-    /* one step towards what is lost, where the last bit is 0 */
-    const __m128i bits = (__m128i)rest, one = _mm_set1_epi64x(1), opposite = _mm_srli_epi64(bits ^ (__m128i)lost, 63);
-    const __m128i step = _mm_sub_epi64(_mm_sub_epi64(one, opposite), opposite), odd = _mm_and_si128(bits, one);
-    const __m128i wanted = _mm_and_si128(_mm_sub_epi64(odd, one), (__m128i)_mm_cmpneq_pd((__m128d)lost, _mm_setzero_pd()));
-    const vd result = most_of_it + (vd)_mm_add_epi64(bits, _mm_and_si128(step, wanted));
-    return pick((vm)nothing, p + c, result); /* the sign of 0 */
-}
-#endif
 
 #endif
 
