@@ -32,10 +32,7 @@ ALWAYS void center_gradient(const double *x, const double *dy, const double *wei
                             int r, int far, gradient_lanes *out) {
     const vd m = splat_d(mean), above = splat_d(above_);
     vd h_sum[REGS], h_error[REGS], hd_sum[REGS], hd_error[REGS], size[REGS];
-    EACH(i, REGS) {
-        out->d[r][i] = out->d_error[r][i] = (vd){0};
-        h_sum[i] = h_error[i] = hd_sum[i] = hd_error[i] = size[i] = (vd){0};
-    }
+    EACH(i, REGS) h_sum[i] = h_error[i] = hd_sum[i] = hd_error[i] = size[i] = (vd){0};
     for (ptrdiff_t first = 0; first < cols; first += CHUNK) {
         const ptrdiff_t last = cols - first < CHUNK ? cols : first + CHUNK;
         vd d_sum[REGS], d_error[REGS];
@@ -59,8 +56,13 @@ ALWAYS void center_gradient(const double *x, const double *dy, const double *wei
             }
         }
         EACH(i, REGS) {
-            two_sum(&out->d[r][i], &out->d_error[r][i], d_sum[i] - above);
-            out->d_error[r][i] += d_error[i];
+            d_sum[i] = d_sum[i] - above;
+            if (first) {
+                two_sum(&d_sum[i], &d_error[i], out->d[r][i]);
+                d_error[i] += out->d_error[r][i];
+            }
+            out->d[r][i] = d_sum[i];
+            out->d_error[r][i] = d_error[i];
         }
     }
     EACH(i, REGS) {
