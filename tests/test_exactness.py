@@ -13,21 +13,24 @@ from lnfast.check.bounds import LENGTHS
 from lnfast.check.families import FAMILIES, draw, noise
 
 DTYPES = [np.float32, np.float64]
+NORMS = tuple(bounds.BOUNDS_OF)
 
 
-def judge(x, weight, bias, dy, eps):
-    shares = bounds.shares(x, weight, bias, dy, eps)
-    assert max(shares.values()) <= 1, shares
+def judge(x, weight, bias, dy, eps, norms=NORMS):
+    for norm in norms:
+        shares = bounds.shares(x, weight, bias, dy, eps, norm)
+        assert max(shares.values()) <= 1, (norm, shares)
 
 
+@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_bounds(name, dtype):
-    for case in bounds.cases(dtype):
+def test_bounds(name, dtype, norm):
+    for case in bounds.cases(dtype, norm=norm):
         if case.family == name:
             x, weight, bias, dy = bounds.operands(case)
             if len(x):
-                shares = bounds.shares(x, weight, bias, dy, case.eps)
+                shares = bounds.shares(x, weight, bias, dy, case.eps, norm)
                 assert max(shares.values()) <= 1, (case, shares)
 
 

@@ -67,8 +67,9 @@ def operands(draw_from, dtype):
     return *arrays, eps
 
 
+@pytest.mark.parametrize("norm", bounds.BOUNDS_OF)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_no_input_exceeds_its_bound(dtype):
+def test_no_input_exceeds_its_bound(dtype, norm):
     @settings(
         max_examples=250 * FACTOR,
         derandomize=FACTOR == 1,
@@ -78,7 +79,7 @@ def test_no_input_exceeds_its_bound(dtype):
     )
     @given(operands(dtype))
     def property_of_bounds(case):
-        shares = bounds.shares(*case)
+        shares = bounds.shares(*case, norm)
         for name, share in shares.items():
             target(min(share, 2.0), label=name)
         assert max(shares.values()) <= 1, shares
@@ -86,10 +87,13 @@ def test_no_input_exceeds_its_bound(dtype):
     property_of_bounds()
 
 
-@pytest.mark.parametrize("quantity", search.QUANTITIES)
+@pytest.mark.parametrize(
+    ("norm", "quantity"),
+    [(norm, quantity) for norm, found in bounds.BOUNDS_OF.items() for quantity in found],
+)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_search_exceeds_no_bound(dtype, quantity):
-    found = list(search.search(dtype, quantity, 10 * FACTOR))
+def test_search_exceeds_no_bound(dtype, quantity, norm):
+    found = list(search.search(dtype, quantity, 10 * FACTOR, norm=norm))
     assert len(found) == search.CLIMBS
     assert 0 < max(found).share <= 1, max(found)
 

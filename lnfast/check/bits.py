@@ -5,6 +5,7 @@ The inputs come from a generator's integers by exact steps, so that no library h
 
 import hashlib
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,27 +58,38 @@ def draw(rows: int, cols: int, dtype: str) -> Operands:
     return Operands(*(a.astype(dtype) for a in (x, *parameters, dy)))
 
 
-def results(operands: Operands, num_threads: int | None = None) -> dict[str, Array]:
+def layer_norm(operands: Operands, num_threads: int | None = None) -> dict[str, Array | None]:
     x, weight, bias, dy = operands
     y, cache = lnfast.layer_norm_forward(x, weight.shape, weight, bias, num_threads=num_threads)
     dx, dweight, dbias = lnfast.layer_norm_backward(dy, cache, num_threads=num_threads)
-    arrays = dict(y=y, mean=cache.mean, rstd=cache.rstd, dx=dx, dweight=dweight, dbias=dbias)
-    return {name: np.asarray(array) for name, array in arrays.items()}
+    return dict(y=y, mean=cache.mean, rstd=cache.rstd, dx=dx, dweight=dweight, dbias=dbias)
 
 
-def digest(array: Array) -> str:
+def rms_norm(operands: Operands, num_threads: int | None = None) -> dict[str, Array | None]:
+    x, weight, _, dy = operands
+    y, cache = lnfast.rms_norm_forward(x, weight.shape, weight, num_threads=num_threads)
+    dx, dweight = lnfast.rms_norm_backward(dy, cache, num_threads=num_threads)
+    return dict(y=y, rstd=cache.rstd, dx=dx, dweight=dweight)
+
+
+# What a line begins with. What is added comes after what is there.
+NORMS = {"": layer_norm, "rms_norm ": rms_norm}
+
+
+def digest(array: Array | None) -> str:
     """Of all the bits, in which every NaN is one NaN, and the byte order is the little one."""
+    assert array is not None  # all were asked for
     plain = np.where(np.isnan(array), np.nan, array).astype(array.dtype.newbyteorder("<"))
     return hashlib.blake2b(plain.tobytes(), digest_size=6).hexdigest()
 
 
 def lines(num_threads: int | None = None) -> Iterator[str]:
-    """A line for each dtype and shape, with a digest for each result."""
-    for dtype in DTYPES:
-        for rows, cols in shapes():
-            found = results(draw(rows, cols, dtype), num_threads)
+    """A line for each norm, dtype and shape, with a digest for each result."""
+    for head, norm in NORMS.items():
+        for dtype, (rows, cols) in product(DTYPES, shapes()):
+            found = norm(draw(rows, cols, dtype), num_threads)
             digests = " ".join(f"{name}={digest(array)}" for name, array in found.items())
-            yield f"{dtype} {rows}x{cols} {digests}"
+            yield f"{head}{dtype} {rows}x{cols} {digests}"
 
 
 def golden() -> list[str]:
@@ -85,15 +97,14 @@ def golden() -> list[str]:
 
 
 def differences(found: list[str], expected: list[str]) -> Iterator[str]:
-    """Where the bits differ: dtype, shape, and the names of the results."""
+    """Where the bits differ: norm, dtype, shape, and the names of the results."""
     for mine, theirs in zip(found, expected, strict=True):
         if mine != theirs:
+            fields = list(zip(mine.split(), theirs.split(), strict=True))
             names = [
-                mine_field.split("=")[0]
-                for mine_field, field in zip(mine.split(), theirs.split(), strict=True)
-                if mine_field != field
+                mine_field.split("=")[0] for mine_field, field in fields if mine_field != field
             ]
-            yield f"{' '.join(mine.split()[:2])}: {', '.join(names)}"
+            yield f"{mine.partition(' y=')[0]}: {', '.join(names)}"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from time import perf_counter
 from typing import NamedTuple
 
@@ -26,6 +27,10 @@ class Verdict(NamedTuple):
     tried: str
     faults: list[str]
     judged: bool = True
+
+
+Starts = Callable[[int, int, object], None]
+Check = Callable[[Starts], Verdict]
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -48,28 +53,21 @@ def run(arguments: argparse.Namespace) -> int:
     print(*describe(machine), "", sep="\n", flush=True)
     lengths = bounds.LENGTHS if arguments.full else bounds.SHORT_LENGTHS
     start = perf_counter()
-    broken = [
-        report(name, check)
-        for name, check in (
-            ("worked examples", check_examples),
-            ("bounds, float32", partial(check_bounds, "float32", lengths)),
-            ("bounds, float64", partial(check_bounds, "float64", lengths)),
-            ("bits", check_bits),
-        )
-    ].count(True)
+    checks: dict[str, Check] = {"worked examples": check_examples}
+    for norm, dtype in product(bounds.BOUNDS_OF, bits.DTYPES):
+        checks[f"{norm}, {dtype}"] = partial(check_bounds, norm, dtype, lengths)
+    checks["bits"] = check_bits
+    broken = [report(name, check) for name, check in checks.items()].count(True)
     print(f"\n{broken or 'no'} promise{'s' * (broken > 1)} broken; {perf_counter() - start:.0f} s")
     return 1 if broken else 0
 
 
-Starts = Callable[[int, int, object], None]
-
-
-def report(name: str, check: Callable[[Starts], Verdict]) -> bool:
+def report(name: str, check: Check) -> bool:
     """Run a check and print what it finds; True where a promise was broken."""
     with closing(Progress("case")) as progress:
         verdict = check(progress.starts)
     word = "BROKEN" if verdict.faults else "kept" if verdict.judged else "not judged"
-    print(f"{name:17}{word:12}{verdict.tried}")
+    print(f"{name:21}{word:12}{verdict.tried}")
     for fault in verdict.faults[:SHOWN_FAULTS]:
         print(f"    {fault}")
     if (more := len(verdict.faults) - SHOWN_FAULTS) > 0:
@@ -83,22 +81,22 @@ def check_examples(starts: Starts) -> Verdict:
     return Verdict(f"{len(examples.EXAMPLES)} rows", faults)
 
 
-def check_bounds(dtype: str, lengths: tuple[int, ...], starts: Starts) -> Verdict:
-    worst, faults = bounds.Worst(), []
-    cases = list(bounds.cases(dtype, lengths))
+def check_bounds(norm: str, dtype: str, lengths: tuple[int, ...], starts: Starts) -> Verdict:
+    worst, faults, allowed = bounds.Worst(norm), [], bounds.BOUNDS_OF[norm]
+    cases = list(bounds.cases(dtype, lengths, norm))
     for number, case in enumerate(cases, 1):
         starts(number, len(cases), case)
         x, weight, bias, dy = bounds.operands(case)
         if not len(x):
             continue
         try:
-            shares = bounds.shares(x, weight, bias, dy, case.eps)
+            shares = bounds.shares(x, weight, bias, dy, case.eps, norm)
         except NoOracle as reason:
             return Verdict(str(reason), [], judged=False)
         worst.add(case, shares)
         faults += [
-            f"{name} is off by {share * bounds.BOUNDS[name]:.3g} machine epsilons of the "
-            f"{bounds.BOUNDS[name]} allowed: {case}"
+            f"{name} is off by {share * allowed[name]:.3g} machine epsilons of the "
+            f"{allowed[name]} allowed: {case}"
             for name, share in shares.items()
             if not share <= 1
         ]

@@ -9,6 +9,12 @@ m = max(1, |xhat|), h = dy * weight, sums and means as in the formulas):
     |dweight - exact| <= 4 eps_m sum_rows |dy| m + R eta
     |dbias - exact|   <= 2 eps_m sum_rows |dy| + R eta
 
+Of RMSNorm (centred=False), whose xhat is x * rstd with nothing taken off:
+
+    |y - exact|       <= 2 eps_m |y| + eta (1 + |weight|)
+    |dx - exact|      <= 4 eps_m rstd (|h| + m mean(|h| m)) + eta (1 + rstd)
+    |dweight - exact| <= 4 eps_m sum_rows |dy| m + R eta
+
 A *share* is the largest |result - exact| / bound over an array: the promise holds where it is <= 1.
 
 The oracle's own error. Let u = 2^-64, half a unit in the last place of a 64-bit longdouble, and
@@ -25,7 +31,8 @@ L = log2(D), K = log2(R), both at most 20.
            times what 4 eps_m multiplies above, 1/47 eps_m of float64.
   dweight  23 + K: 43 u sum |dy| m.        dbias: K u sum |dy|.
 Y_ERROR, DX_ERROR, DWEIGHT_ERROR and DBIAS_ERROR state them, rounded up, in the same units: at most
-1/128 of what float64 is allowed, and nothing beside what float32 is.
+1/128 of what float64 is allowed, and nothing beside what float32 is. Without a mean there is less:
+of RMSNorm's y 20 u |y|, 1/200 eps_m of float64.
 
 Not judged here, the caller's to leave out (else ValueError): rows with NaN or Inf and constant rows
 with eps = 0, whose result is NaN; rows without elements. Where longdouble is no wider than float64
@@ -58,13 +65,14 @@ class NoOracle(RuntimeError):
 
 
 class Forward(NamedTuple):
-    """What the forward pass is, in longdouble; y_scale is |weight| m + |bias|."""
+    """What the forward pass is, in longdouble; y_scale is |weight| m + |bias|, or RMSNorm's |y|."""
 
     mean: Array  # (R, 1)
     rstd: Array  # (R, 1)
     xhat: Array  # (R, D)
     y: Array  # (R, D)
     y_scale: Array  # (R, D)
+    weight: Array  # (D,)
 
 
 class Backward(NamedTuple):
@@ -80,27 +88,35 @@ class Backward(NamedTuple):
 
 
 def exact_forward(
-    x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+    centred: bool = True,
 ) -> Forward:
     """Normalise x (R, D), float32 or float64, exactly; weight and bias are (D,) or None."""
     x, dtype = _checked_x(x)
     weight = _widen("weight", weight, dtype, x.shape[1:], 1)
     bias = _widen("bias", bias, dtype, x.shape[1:], 0)
-    mean, rstd, xhat = _normalize(x, eps)
-    m = np.maximum(1, np.abs(xhat))
-    return Forward(mean, rstd, xhat, xhat * weight + bias, np.abs(weight) * m + np.abs(bias))
+    mean, rstd, xhat = _normalize(x, eps, centred)
+    m = np.maximum(1, np.abs(xhat)) if centred else np.abs(xhat)
+    scale = np.abs(weight) * m + np.abs(bias)
+    return Forward(mean, rstd, xhat, xhat * weight + bias, scale, weight)
 
 
-def exact_backward(dy: Array, x: Array, weight: Array | None = None, eps: float = 1e-5) -> Backward:
+def exact_backward(
+    dy: Array, x: Array, weight: Array | None = None, eps: float = 1e-5, centred: bool = True
+) -> Backward:
     """The gradients of sum(dy * y) for dy and x (R, D) and weight (D,) or None, exactly."""
     x, dtype = _checked_x(x)
     weight = _widen("weight", weight, dtype, x.shape[1:], 1)
     dy = _widen("dy", dy, dtype, x.shape, 0)
-    _, rstd, xhat = _normalize(x, eps)
+    _, rstd, xhat = _normalize(x, eps, centred)
     m = np.maximum(1, np.abs(xhat))
     h = dy * weight
-    dx = rstd * (h - _mean(h) - xhat * _mean(h * xhat))
-    dx_scale = rstd * (np.abs(h) + _mean(np.abs(h)) + m * _mean(np.abs(h) * m))
+    mean_h, mean_size = (_mean(h), _mean(np.abs(h))) if centred else (0, 0)
+    dx = rstd * (h - mean_h - xhat * _mean(h * xhat))
+    dx_scale = rstd * (np.abs(h) + mean_size + m * _mean(np.abs(h) * m))
     return Backward(
         dx,
         _sum(dy * xhat, 0)[0],
@@ -118,6 +134,7 @@ def y_shares(
     weight: Array | None = None,
     bias: Array | None = None,
     eps: float = 1e-5,
+    centred: bool = True,
 ) -> Array:
     """The share of the promised error that each element of y uses.
 
@@ -125,9 +142,11 @@ def y_shares(
     overflow on the way), but no wrong finite number. A true result beyond the largest finite number
     must be Inf of its sign. NaN anywhere is a share of inf.
     """
-    exact = exact_forward(x, weight, bias, eps)
+    exact = exact_forward(x, weight, bias, eps, centred)
     excused = np.isinf(np.asarray(y))
-    return _shares("y", y, exact.y, 3 * exact.y_scale, 1, np.asarray(x).dtype, excused)
+    epsilons, etas = (3, 1) if centred else (2, 1 + np.abs(exact.weight))
+    scale = epsilons * exact.y_scale
+    return _shares("y", y, exact.y, scale, etas, np.asarray(x).dtype, excused)
 
 
 def gradient_shares(
@@ -138,6 +157,7 @@ def gradient_shares(
     x: Array,
     weight: Array | None = None,
     eps: float = 1e-5,
+    centred: bool = True,
 ) -> tuple[Array | None, ...]:
     """The share of the promised error that each element of dx, dweight and dbias uses.
 
@@ -147,7 +167,7 @@ def gradient_shares(
     A row whose rstd is no normal float64 is left out of dx, and dweight altogether (its share is 0)
     if there is one.
     """
-    exact = exact_backward(dy, x, weight, eps)
+    exact = exact_backward(dy, x, weight, eps, centred)
     dtype, rows = np.asarray(x).dtype, len(exact.rstd)
     normal = (exact.rstd >= _SMALLEST_NORMAL_RSTD) & (exact.rstd <= _LARGEST_RSTD)
     shares: list[Array | None] = []
@@ -247,13 +267,14 @@ def _widen(
     return values.astype(np.longdouble)
 
 
-def _normalize(x: Array, eps: float) -> tuple[Array, Array, Array]:
-    """Return mean (R, 1), rstd (R, 1) and xhat (R, D)."""
-    hi, lo = _row_means(x)
+def _normalize(x: Array, eps: float, centred: bool) -> tuple[Array, Array, Array]:
+    """Return mean (R, 1), rstd (R, 1) and xhat (R, D); where not centred, the mean is 0."""
+    hi, lo = _row_means(x) if centred else np.zeros((2, len(x), 1), np.longdouble)
     d = (x.astype(np.longdouble) - hi) - lo
     var = _mean(d * d)
     if eps == 0 and (var == 0).any():
-        raise ValueError(f"row {np.argmin(var)} is constant and eps is 0: NaN, leave it out")
+        kind = "constant" if centred else "0"
+        raise ValueError(f"row {np.argmin(var)} is {kind} and eps is 0: NaN, leave it out")
     rstd = 1 / np.sqrt(var + np.longdouble(float(eps)))
     return hi, rstd, d * rstd
 

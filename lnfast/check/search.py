@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-import lnfast
-from lnfast.check import oracle
+from lnfast.check import bounds, oracle
 from lnfast.check.families import Array, draw
 
 QUANTITIES = ("y", "dx", "dweight", "dbias")
@@ -38,34 +37,48 @@ class Problem(NamedTuple):
     bias: Array
     dy: Array
     eps: float
+    norm: str = "layer_norm"
 
     def shares(self, quantity: str) -> Array:
         """The worst share in each row (of y, dx) or column (of dweight, dbias)."""
-        x, weight, bias, dy, eps = self
-        y, cache = lnfast.layer_norm_forward(x, x.shape[1], weight, bias, eps)
+        x, weight, bias, dy, eps, norm = self
+        centred = norm == "layer_norm"
         if quantity == "y":
-            return np.asarray(oracle.y_shares(y, x, weight, bias, eps).max(axis=1))
-        mask = tuple(name == quantity for name in QUANTITIES[1:])
-        gradients = lnfast.layer_norm_backward(dy, cache, output_mask=mask)
-        for shares in oracle.gradient_shares(*gradients, dy, x, weight, eps):
-            if shares is not None:
-                return np.asarray(shares.max(axis=1) if quantity == "dx" else shares)
+            y = bounds.results(x, weight, bias, None, eps, norm)[0]
+            assert y is not None
+            shares = oracle.y_shares(y, x, weight, bias if centred else None, eps, centred)
+            return np.asarray(shares.max(axis=1))
+        wanted = tuple(name == quantity for name in QUANTITIES[1:])
+        _, dx, dweight, dbias = bounds.results(x, weight, bias, dy, eps, norm, wanted)
+        for found in oracle.gradient_shares(dx, dweight, dbias, dy, x, weight, eps, centred):
+            if found is not None:
+                return np.asarray(found.max(axis=1) if quantity == "dx" else found)
         raise AssertionError(quantity)
 
 
-def search(dtype: str, quantity: str, rounds: int, seed: int = 0) -> Iterator[Found]:
+def search(
+    dtype: str, quantity: str, rounds: int, seed: int = 0, norm: str = "layer_norm"
+) -> Iterator[Found]:
     """What each start comes to after so many rounds: its worst candidate."""
     for number, start in enumerate(STARTS):
         for size in SIZES:
-            yield climb(dtype, quantity, start, size, rounds, seed + number)
+            yield climb(dtype, quantity, start, size, rounds, seed + number, norm)
 
 
-def climb(dtype: str, quantity: str, start: str, size: int, rounds: int, seed: int) -> Found:
+def climb(
+    dtype: str,
+    quantity: str,
+    start: str,
+    size: int,
+    rounds: int,
+    seed: int,
+    norm: str = "layer_norm",
+) -> Found:
     rng = np.random.default_rng([seed, size])
     by_row = quantity in ("y", "dx")
     shape = (CANDIDATES, size) if by_row else (size, CANDIDATES)
     eps = (1e-5, 1e-30)[seed % 2]
-    problem = Problem(*draw(start, *shape, np.dtype(dtype).type), eps)
+    problem = Problem(*draw(start, *shape, np.dtype(dtype).type), eps, norm)
     shares = problem.shares(quantity)
     for _ in range(rounds):
         # A change of x would change all columns of its row: there dy alone is changed.
