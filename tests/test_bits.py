@@ -45,16 +45,30 @@ def draw(rows, cols, dtype, seed=0):
     )
 
 
-def run(x, weight, bias, dy, **threads):
+def layer_norm(x, weight, bias, dy, **threads):
+    """What there is of each row, and of each column."""
     y, cache = lnfast.layer_norm_forward(x, weight.shape, weight, bias, **threads)
-    return y, cache.mean, cache.rstd, *lnfast.layer_norm_backward(dy, cache, **threads)
+    dx, *by_column = lnfast.layer_norm_backward(dy, cache, **threads)
+    return [y, cache.mean, cache.rstd, dx], by_column
+
+
+def rms_norm(x, weight, _, dy, **threads):
+    y, record = lnfast.rms_norm_forward(x, weight.shape, weight, **threads)
+    dx, *by_column = lnfast.rms_norm_backward(dy, record, **threads)
+    return [y, record.rstd, dx], by_column
+
+
+@pytest.fixture(params=[layer_norm, rms_norm])
+def run(request):
+    return request.param
 
 
 def bits(arrays):
-    """A digest, in which every NaN is one NaN."""
+    """A digest, in which every NaN is one NaN; of lists of arrays too."""
     digest = hashlib.sha256()
     for a in arrays:
-        digest.update(np.where(np.isnan(a), np.nan, a).tobytes())
+        whole = bits(a).encode() if isinstance(a, list) else np.where(np.isnan(a), np.nan, a)
+        digest.update(whole)
     return digest.hexdigest()
 
 
@@ -94,7 +108,7 @@ def cancel(dy):
     # the last one's blocks are so large together that they are folded by many threads
     [(1, 9), (5, 70_000), (33, 768), (257, 96), (1000, 33), (2100, 16), (9000, 16), (70, 9001)],
 )
-def test_threads(dtype, rows, cols):
+def test_threads(run, dtype, rows, cols):
     x, weight, bias, dy = draw(rows, cols, dtype)
     for gradient in (dy, cancel(dy)):
         one = bits(run(x, weight, bias, gradient, num_threads=1))
@@ -104,7 +118,7 @@ def test_threads(dtype, rows, cols):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "cols"), [(9, 2**18 + 5), (1, 2**18), (31, 20_000)])
-def test_threads_of_long_rows(dtype, rows, cols):
+def test_threads_of_long_rows(run, dtype, rows, cols):
     """Backward by columns: more threads take more rows at a time, a whole call's at last."""
     args = draw(rows, cols, dtype)
     one = bits(run(*args, num_threads=1))
@@ -130,7 +144,7 @@ def exchange_mode(libm, mode):
 @pytest.mark.parametrize("mode", [0x3F80, 0x5F80, 0x7F80, 0x9FC0])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "cols"), [(69, 65), (5, 16_400), (17, 2**17)])
-def test_mode_of_the_caller(dtype, rows, cols, mode):
+def test_mode_of_the_caller(run, dtype, rows, cols, mode):
     """It shows in no step of a call: by blocks, by columns, over bands of long rows. It is kept.
 
     A single sum that was rounded upwards would show: dweight and dbias are as good as unrounded.
@@ -149,23 +163,23 @@ def test_mode_of_the_caller(dtype, rows, cols, mode):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_by_columns_or_by_blocks(dtype):
+def test_by_columns_or_by_blocks(run, dtype):
     """Rows of one block are differentiated by columns, the same rows among more by blocks."""
     x, weight, bias, dy = draw(40, 16_400, dtype)
-    few, many = (run(x[:rows], weight, bias, dy[:rows])[3] for rows in (32, 40))
+    few, many = (run(x[:rows], weight, bias, dy[:rows])[0][-1] for rows in (32, 40))
     assert bits([few]) == bits([many[:32]])
     dy[32:] = 0  # and their sums are those of all
-    few, many = (run(x[:rows], weight, bias, dy[:rows])[4:] for rows in (32, 40))
+    few, many = (run(x[:rows], weight, bias, dy[:rows])[1] for rows in (32, 40))
     assert bits(few) == bits(many)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("cols", [1, 7, 16, 33, 64, 100, 768, 4097])
-def test_batch_and_place(dtype, cols):
+def test_batch_and_place(run, dtype, cols):
     """A row alone, first, last and in the middle of batches: y, statistics and dx."""
     rows = 75  # the row that is far off, the 25th, is of ordinary size
     x, weight, bias, dy = draw(rows, cols, dtype)
-    whole = run(x, weight, bias, dy)[:4]
+    whole, _ = run(x, weight, bias, dy)
     for first, last in [
         (0, 1),
         (3, 4),
@@ -176,7 +190,7 @@ def test_batch_and_place(dtype, cols):
         (rows // 2, rows),
         (0, 69),
     ]:
-        part = run(x[first:last], weight, bias, dy[first:last])[:4]
+        part, _ = run(x[first:last], weight, bias, dy[first:last])
         for a, b in zip(whole, part, strict=True):
             assert a[first:last].tobytes() == b.tobytes()
 
@@ -186,7 +200,7 @@ def test_batch_and_place(dtype, cols):
 def test_alignment(dtype, rows, cols):
     """Every place of every array within a cache line, out included."""
     args = draw(rows, cols, dtype)
-    expected = bits(run(*args))
+    expected, expected_rms = bits(layer_norm(*args)), bits(rms_norm(*args))
     size = np.dtype(dtype).itemsize
 
     def shifted(a, by):
@@ -198,8 +212,11 @@ def test_alignment(dtype, rows, cols):
     for by in range(64 // size):
         x, weight, bias, dy = (shifted(a, (by + k) % (64 // size)) for k, a in enumerate(args))
         y, cache = lnfast.layer_norm_forward(x, cols, weight, bias, out=shifted(x, by))
-        gradients = lnfast.layer_norm_backward(dy, cache, out=shifted(x, by))
-        assert bits([y, cache.mean, cache.rstd, *gradients]) == expected
+        dx, *gradients = lnfast.layer_norm_backward(dy, cache, out=shifted(x, by))
+        assert bits([[y, cache.mean, cache.rstd, dx], gradients]) == expected
+        y, record = lnfast.rms_norm_forward(x, cols, weight, out=shifted(x, by))
+        dx, *gradients = lnfast.rms_norm_backward(dy, record, out=shifted(x, by))
+        assert bits([[y, record.rstd, dx], gradients]) == expected_rms
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -219,6 +236,11 @@ def test_streamed_output(dtype, cols):
     _, cache = lnfast.layer_norm_forward(x, cols, weight, bias)
     in_place_dy = dy.copy()
     gradients = lnfast.layer_norm_backward(in_place_dy, cache, out=in_place_dy)
+    in_place = x.copy()
+    rms = lnfast.rms_norm(in_place, cols, weight, out=in_place)
+    _, record = lnfast.rms_norm_forward(x, cols, weight)
+    in_place_dy = dy.copy()
+    rms_gradients = lnfast.rms_norm_backward(in_place_dy, record, out=in_place_dy)
     room = np.empty(x.size + 64 // size, dtype)
     for by in range(0, 64 // size, 3):
         out = room[by : by + x.size].reshape(x.shape)
@@ -227,6 +249,10 @@ def test_streamed_output(dtype, cols):
         out.fill(np.nan)
         streamed = lnfast.layer_norm_backward(dy, cache, out=out)
         assert bits(streamed) == bits(gradients)
+        out.fill(np.nan)
+        assert lnfast.rms_norm(x, cols, weight, out=out).tobytes() == rms.tobytes()
+        out.fill(np.nan)
+        assert bits(lnfast.rms_norm_backward(dy, record, out=out)) == bits(rms_gradients)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -235,6 +261,8 @@ def test_forward_is_the_same_function(dtype):
     for w, b in [(weight, bias), (weight, None), (None, bias), (None, None)]:
         y, _ = lnfast.layer_norm_forward(x, 100, w, b)
         assert lnfast.layer_norm(x, 100, w, b).tobytes() == y.tobytes()
+        y, _ = lnfast.rms_norm_forward(x, 100, w)
+        assert lnfast.rms_norm(x, 100, w).tobytes() == y.tobytes()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -245,12 +273,16 @@ def test_masked_outputs(dtype, rows, cols, size):
     x, weight, bias, dy = draw(rows, cols, dtype)
     if size == "tiny":
         dy *= dtype(1e-37 if dtype == np.float32 else 1e-160)
-    _, cache = lnfast.layer_norm_forward(x, cols, weight, bias)
-    whole = lnfast.layer_norm_backward(dy, cache)
-    for mask in np.ndindex(2, 2, 2):
-        wanted = tuple(map(bool, mask))
-        part = lnfast.layer_norm_backward(dy, cache, output_mask=wanted)
-        for given, full, want in zip(part, whole, wanted, strict=True):
-            assert (given is not None) == want
-            if want:
-                assert bits([given]) == bits([full])
+    for forward, backward in (
+        (lnfast.layer_norm_forward, lnfast.layer_norm_backward),
+        (lnfast.rms_norm_forward, lnfast.rms_norm_backward),
+    ):
+        _, cache = forward(x, cols, weight)
+        whole = backward(dy, cache)
+        for mask in np.ndindex((2,) * len(whole)):
+            wanted = tuple(map(bool, mask))
+            part = backward(dy, cache, output_mask=wanted)
+            for given, full, want in zip(part, whole, wanted, strict=True):
+                assert (given is not None) == want
+                if want:
+                    assert bits([given]) == bits([full])

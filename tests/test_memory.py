@@ -64,6 +64,14 @@ def run_between_guards(dtype, rows, first):
         gradients = lnfast.layer_norm_backward(g_dy, found, out=out)
         for a, b in zip(gradients, expected[1:], strict=True):
             assert a.tobytes() == b.tobytes()
+        expected, _ = lnfast.rms_norm_forward(x, cols, weight)
+        found_y, found = lnfast.rms_norm_forward(g_x, cols, g_weight, out=out)
+        assert found_y.tobytes() == expected.tobytes()
+        found = found._replace(weight=g_weight, rstd=guarded.array(found.rstd, first))
+        expected = lnfast.rms_norm_backward(dy, found)
+        gradients = lnfast.rms_norm_backward(g_dy, found, out=out)
+        for a, b in zip(gradients, expected, strict=True):
+            assert a.tobytes() == b.tobytes()
         guarded.rooms.clear()
 
 
@@ -85,10 +93,13 @@ class Kernels(ctypes.Structure):
     ] + [("planes", FLAG), ("group", FLAG), ("constants_size", ctypes.c_size_t)]
 
 
-def kernels_of(dtype):
-    find = getattr(ctypes.CDLL(_api.__file__), f"ln_rows_f{8 * np.dtype(dtype).itemsize}")
+LAYER_NORM, RMS_NORM = range(2)
+
+
+def kernels_of(dtype, norm=LAYER_NORM):
+    find = ctypes.CDLL(_api.__file__).ln_rows_of
     find.restype = ctypes.POINTER(Kernels)
-    return find().contents
+    return find(norm, int(dtype is np.float64)).contents
 
 
 NEAR, IN_MEMORY = 0, 2
@@ -139,8 +150,8 @@ def run_kernels(kernels, rows, cols, far, a):
             kernels.columns(*span, 1, None, p["columns_sums"], None, None)
 
 
-def run_kernels_between_guards(dtype):
-    kernels, guarded = kernels_of(dtype), Guarded()
+def run_kernels_between_guards(dtype, norm):
+    kernels, guarded = kernels_of(dtype, norm), Guarded()
     names = "weight", "bias", "dx", "sums"
     for cols, rows in itertools.product(COLUMNS, ROWS):
         if cols > 300 and rows in (3, 6):
@@ -150,6 +161,7 @@ def run_kernels_between_guards(dtype):
         for present in PRESENT:
             absent = [name for name, there in zip(names, present, strict=True) if not there]
             absent += ["columns_dx"] if "dx" in absent else []
+            absent += ["mean"] if norm == RMS_NORM else []
             source = whole | dict.fromkeys(absent)
             plain = {k: v if v is None else v.copy() for k, v in source.items()}
             run_kernels(kernels, rows, cols, NEAR, plain)
@@ -174,9 +186,10 @@ def run_kernels_between_guards(dtype):
             for first in (False, True):
                 test_memory.run_between_guards(numpy.DTYPE, rows, first)
         """,
-        "test_memory.run_kernels_between_guards(numpy.DTYPE)",
+        "test_memory.run_kernels_between_guards(numpy.DTYPE, test_memory.LAYER_NORM)",
+        "test_memory.run_kernels_between_guards(numpy.DTYPE, test_memory.RMS_NORM)",
     ],
-    ids=["functions", "kernels"],
+    ids=["functions", "kernels", "rms kernels"],
 )
 def test_guard_pages(isa, dtype, calls):
     """In a process of its own: an access past an array is a crash there, and a failure here."""
@@ -204,3 +217,9 @@ def test_every_element_is_written(dtype):
         dx, dweight, dbias = lnfast.layer_norm_backward(dy, cache, out=poisoned)
         assert dx is poisoned
         assert all(np.isfinite(a).all() for a in (dx, dweight, dbias))
+        poisoned = np.full_like(x, np.nan)
+        y, record = lnfast.rms_norm_forward(x, cols, out=poisoned)
+        assert y is poisoned and np.isfinite(y).all()
+        poisoned = np.full_like(x, np.nan)
+        dx, dweight = lnfast.rms_norm_backward(dy, record, out=poisoned)
+        assert dx is poisoned and np.isfinite(dx).all() and np.isfinite(dweight).all()
