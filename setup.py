@@ -5,6 +5,7 @@ import platform
 import subprocess
 import tempfile
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy
@@ -42,7 +43,19 @@ class BuildExt(build_ext):
         for extension in self.extensions:
             extension.extra_compile_args += [*STRICT, *flag, *MORE]
             extension.extra_link_args += [*flag, *MORE]
+        self.compile_side_by_side()
         super().build_extensions()
+
+    def compile_side_by_side(self):
+        """A compiler on each processor: by itself setuptools compiles one source after the other."""
+        one_after_the_other = self.compiler.compile
+
+        def compile_all(sources, *args, **options):
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                objects = pool.map(lambda s: one_after_the_other([s], *args, **options), sources)
+                return [name for each in objects for name in each]
+
+        self.compiler.compile = compile_all
 
     def openmp_flag(self):
         if os.environ.get("LNFAST_OPENMP", "1") == "0":

@@ -52,19 +52,20 @@ def within(results, exact_values, error, scales):
         assert abs(from_longdouble(result) - value) <= error * scale
 
 
-def mp_statistics(row, eps):
-    mean = mpmath.fsum(row) / len(row)
+def mp_statistics(row, eps, centred=True):
+    mean = mpmath.fsum(row) / len(row) if centred else mpmath.mpf(0)
     var = mpmath.fsum((x - mean) ** 2 for x in row) / len(row)
     return mean, 1 / mpmath.sqrt(var + mpmath.mpf(eps))
 
 
-def mp_jacobian(row, eps):
-    """d xhat_i / d x_j = rstd ((i == j) - 1/D - xhat_i xhat_j / D), and xhat."""
-    mean, rstd = mp_statistics(row, eps)
+def mp_jacobian(row, eps, centred):
+    """d xhat_i / d x_j = rstd ((i == j) - 1/D - xhat_i xhat_j / D), and xhat; RMSNorm: no 1/D."""
+    mean, rstd = mp_statistics(row, eps, centred)
     xhat = [(x - mean) * rstd for x in row]
     size = len(row)
+    share = mpmath.mpf(centred) / size
     jacobian = [
-        [rstd * ((i == j) - mpmath.mpf(1) / size - xhat[i] * xhat[j] / size) for j in range(size)]
+        [rstd * ((i == j) - share - xhat[i] * xhat[j] / size) for j in range(size)]
         for i in range(size)
     ]
     return jacobian, xhat, rstd
@@ -81,14 +82,15 @@ def parameters(size):
     return rng.standard_normal(size), rng.standard_normal(size)
 
 
+@pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize(("name", "eps"), HARD_CASES)
-def test_forward_of_hard_rows(name, eps):
+def test_forward_of_hard_rows(name, eps, centred):
     x = HARD_ROWS[name]
-    weight, bias = parameters(len(x))
-    result = oracle.exact_forward(x[None], weight, bias, eps)
-    mean, rstd = mp_statistics(exact(x), eps)
+    weight, bias = parameters(len(x)) if centred else (parameters(len(x))[0], np.zeros(len(x)))
+    result = oracle.exact_forward(x[None], weight, bias if centred else None, eps, centred)
+    mean, rstd = mp_statistics(exact(x), eps, centred)
     xhat = [(value - mean) * rstd for value in exact(x)]
-    m = [max(1, abs(value)) for value in xhat]
+    m = [max(1, abs(value)) if centred else abs(value) for value in xhat]
     scale = [abs(w) * a + abs(b) for w, a, b in zip(weight, m, bias, strict=True)]
     y = [w * a + b for w, a, b in zip(exact(weight), xhat, exact(bias), strict=True)]
     within(result.y[0], y, oracle.Y_ERROR, scale)
@@ -98,21 +100,22 @@ def test_forward_of_hard_rows(name, eps):
     within(result.mean[0], [mean], 2.0**-63, [abs(mean) + 2.0**-60 / rstd])
 
 
+@pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize(("name", "eps"), HARD_CASES)
-def test_backward_of_hard_rows_by_the_explicit_jacobian(name, eps):
+def test_backward_of_hard_rows_by_the_explicit_jacobian(name, eps, centred):
     row = HARD_ROWS[name]
     size = len(row)
     x = np.stack([row, row[::-1], -row])
     weight, _ = parameters(size)
     dy = np.random.default_rng(3).standard_normal(x.shape) * np.array([[1.0], [1e-300], [1e300]])
-    result = oracle.exact_backward(dy, x, weight, eps)
+    result = oracle.exact_backward(dy, x, weight, eps, centred)
     dweight, dweight_scale = [mpmath.mpf(0)] * size, [mpmath.mpf(0)] * size
     for i in range(len(x)):
-        jacobian, xhat, rstd = mp_jacobian(exact(x[i]), eps)
+        jacobian, xhat, rstd = mp_jacobian(exact(x[i]), eps, centred)
         h = [g * w for g, w in zip(exact(dy[i]), exact(weight), strict=True)]
         dx = [mpmath.fdot(column, h) for column in zip(*jacobian, strict=True)]
         m = [max(1, abs(a)) for a in xhat]
-        mean_h = mpmath.fsum(map(abs, h)) / size
+        mean_h = mpmath.fsum(map(abs, h)) / size * centred
         mean_hm = mpmath.fsum(abs(a) * b for a, b in zip(h, m, strict=True)) / size
         scale = [rstd * (abs(a) + mean_h + b * mean_hm) for a, b in zip(h, m, strict=True)]
         within(result.dx[i], dx, oracle.DX_ERROR, scale)
