@@ -47,7 +47,7 @@ class BuildExt(build_ext):
         super().build_extensions()
 
     def compile_side_by_side(self):
-        """A compiler on each processor: by itself setuptools compiles one source after the other."""
+        """A compiler on each processor: setuptools compiles one source after the other."""
         one_after_the_other = self.compiler.compile
 
         def compile_all(sources, *args, **options):
