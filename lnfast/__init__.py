@@ -7,6 +7,9 @@ try:
         layer_norm,
         layer_norm_backward,
         layer_norm_forward,
+        rms_norm,
+        rms_norm_backward,
+        rms_norm_forward,
         set_num_threads,
         show_config,
     )
@@ -19,13 +22,15 @@ except ModuleNotFoundError as error:
     ) from error
 
 from lnfast import reference
-from lnfast._arguments import LayerNormCache
+from lnfast._arguments import LayerNormCache, RMSNormCache
 from lnfast._version import __version__
-from lnfast.layer import LayerNorm
+from lnfast.layer import LayerNorm, RMSNorm
 
 __all__ = [
     "LayerNorm",
     "LayerNormCache",
+    "RMSNorm",
+    "RMSNormCache",
     "__version__",
     "config",
     "get_num_threads",
@@ -33,6 +38,9 @@ __all__ = [
     "layer_norm_backward",
     "layer_norm_forward",
     "reference",
+    "rms_norm",
+    "rms_norm_backward",
+    "rms_norm_forward",
     "set_num_threads",
     "show_config",
 ]

@@ -5,7 +5,7 @@ from typing import Any, SupportsFloat, SupportsIndex, TypedDict
 
 from numpy.typing import ArrayLike, NDArray
 
-from lnfast._arguments import LayerNormCache
+from lnfast._arguments import LayerNormCache, RMSNormCache
 
 class Config(TypedDict):
     version: str
@@ -46,6 +46,35 @@ def layer_norm_backward(
     num_threads: SupportsIndex | None = None,
     check_finite: bool = False,
 ) -> tuple[NDArray[Any] | None, NDArray[Any] | None, NDArray[Any] | None]: ...
+def rms_norm(
+    x: ArrayLike,
+    normalized_shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    weight: ArrayLike | None = None,
+    eps: SupportsFloat = 1e-6,
+    *,
+    out: NDArray[Any] | None = None,
+    num_threads: SupportsIndex | None = None,
+    check_finite: bool = False,
+) -> NDArray[Any]: ...
+def rms_norm_forward(
+    x: ArrayLike,
+    normalized_shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    weight: ArrayLike | None = None,
+    eps: SupportsFloat = 1e-6,
+    *,
+    out: NDArray[Any] | None = None,
+    num_threads: SupportsIndex | None = None,
+    check_finite: bool = False,
+) -> tuple[NDArray[Any], RMSNormCache]: ...
+def rms_norm_backward(
+    dy: ArrayLike,
+    cache: RMSNormCache,
+    *,
+    output_mask: Sequence[bool] = (True, True),
+    out: NDArray[Any] | None = None,
+    num_threads: SupportsIndex | None = None,
+    check_finite: bool = False,
+) -> tuple[NDArray[Any] | None, NDArray[Any] | None]: ...
 def set_num_threads(n: SupportsIndex | None) -> None: ...
 def get_num_threads() -> int: ...
 def config() -> Config: ...

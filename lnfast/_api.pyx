@@ -8,16 +8,17 @@ import os
 
 cimport numpy as cnp
 from call cimport (
-    Call, call_backward, call_forward, data_or_null, plan_cache, plan_checked_backward, plan_checked_forward, plan_plain,
+    Call, call_backward, call_forward, data_or_null, mean_of, plan_cache, plan_checked_backward, plan_checked_forward,
+    plan_plain, rstd_of,
 )
-from kernels cimport ln_choose, ln_isa, ln_isa_at
+from kernels cimport LN_LAYER_NORM, LN_RMS_NORM, ln_choose, ln_isa, ln_isa_at
 from plain cimport (
     PyArray_DATA, is_apart_for_dx, is_like, is_plain, is_plain_out, is_same_or_apart, overlap, plain_mask, plain_threads,
 )
 from threads cimport available_threads, ln_cap_threads, ln_openmp, ln_set_quota, ln_watch_forks
 
 from lnfast import _arguments, _checks
-from lnfast._arguments import LayerNormCache
+from lnfast._arguments import LayerNormCache, RMSNormCache
 from lnfast._cgroup import cpu_quota
 from lnfast._version import __version__
 
@@ -50,6 +51,111 @@ cdef inline cnp.ndarray empty_parameter(cnp.ndarray x, int axes):
     """For a dweight or dbias: x's dtype, the shape of its last axes."""
     cdef int lead = cnp.PyArray_NDIM(x) - axes
     return cnp.PyArray_EMPTY(axes, cnp.PyArray_DIMS(x) + lead, cnp.PyArray_TYPE(x), 0)
+
+
+cdef object normalize(int norm, object x, object normalized_shape, object weight, object bias, object eps, object out,
+                      object num_threads, object check_finite):
+    """y of layer_norm and rms_norm."""
+    cdef Call call
+    cdef cnp.ndarray y
+    cdef int threads = plain_threads(num_threads)
+    if threads >= 0 and check_finite is False and plan_plain(norm, x, normalized_shape, weight, bias, eps, &call):
+        if out is None:
+            y = empty_like(<cnp.ndarray> x)
+        elif (is_plain_out(out, <cnp.ndarray> x) and is_same_or_apart(out, x) and not overlap(out, weight)
+                and not overlap(out, bias)):
+            y = <cnp.ndarray> out
+        else:
+            y = None
+        if y is not None:
+            call.threads = threads
+            call_forward(&call, PyArray_DATA(y), NULL, NULL)
+            return y
+    args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=False)
+    plan_checked_forward(norm, &call, args)
+    call_forward(&call, data_or_null(args.y), NULL, NULL)
+    return _arguments.deliver_forward(args)
+
+
+cdef tuple normalize_and_keep(int norm, object x, object normalized_shape, object weight, object bias, object eps, object out,
+                              object num_threads, object check_finite):
+    """y and the record for the backward pass."""
+    cdef Call call
+    cdef cnp.ndarray y, mean, rstd
+    cdef int axes
+    cdef int threads = plain_threads(num_threads)
+    if threads >= 0 and out is None and check_finite is False:
+        axes = plan_plain(norm, x, normalized_shape, weight, bias, eps, &call)
+        if axes:
+            call.threads = threads
+            if weight is not None:
+                weight = cnp.PyArray_NewCopy(<cnp.ndarray> weight, cnp.NPY_CORDER)
+                call.weight = PyArray_DATA(<cnp.ndarray> weight)
+            y = empty_like(<cnp.ndarray> x)
+            mean = empty_mean(norm, <cnp.ndarray> x, axes)
+            rstd = empty_statistic(<cnp.ndarray> x, axes)
+            call_forward(&call, PyArray_DATA(y), <double *> data_or_null(mean), <double *> PyArray_DATA(rstd))
+            if type(normalized_shape) is not tuple:
+                normalized_shape = trailing_shape(<cnp.ndarray> x, axes)
+            return y, keep(norm, x, normalized_shape, weight, mean, rstd)
+    args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=True)
+    axes = plan_checked_forward(norm, &call, args)
+    mean = empty_mean(norm, args.x, axes)
+    rstd = empty_statistic(args.x, axes)
+    call_forward(&call, data_or_null(args.y), <double *> data_or_null(mean), <double *> PyArray_DATA(rstd))
+    result = _arguments.deliver_forward(args)
+    return result, keep(norm, args.x, args.normalized_shape, args.weight, mean, rstd)
+
+
+cdef inline object record_of(int norm):
+    return LayerNormCache if norm == LN_LAYER_NORM else RMSNormCache
+
+
+cdef inline cnp.ndarray empty_mean(int norm, cnp.ndarray x, int axes):
+    return empty_statistic(x, axes) if norm == LN_LAYER_NORM else None
+
+
+cdef inline object keep(int norm, object x, tuple normalized_shape, object weight, object mean, object rstd):
+    if norm == LN_LAYER_NORM:
+        return tuple.__new__(LayerNormCache, (x, normalized_shape, weight, mean, rstd))
+    return tuple.__new__(RMSNormCache, (x, normalized_shape, weight, rstd))
+
+
+cdef inline tuple trailing_shape(cnp.ndarray x, int axes):
+    cdef int axis, ndim = cnp.PyArray_NDIM(x)
+    if axes == 1:
+        return (cnp.PyArray_DIM(x, ndim - 1),)
+    return tuple([cnp.PyArray_DIM(x, axis) for axis in range(ndim - axes, ndim)])
+
+
+cdef tuple differentiate(int norm, object dy, object cache, object output_mask, object out, object num_threads,
+                         object check_finite):
+    """dx, dweight and, of layer_norm, dbias."""
+    cdef Call call
+    cdef cnp.ndarray x
+    cdef int axes
+    cdef int asked = plain_mask(output_mask, 3 if norm == LN_LAYER_NORM else 2)
+    cdef int threads = plain_threads(num_threads)
+    if threads >= 0 and check_finite is False and asked >= 0 and (out is None or asked & 1) and type(cache) is record_of(norm):
+        axes = plan_cache(norm, <tuple> cache, &call)
+        if axes and is_plain(dy):
+            x = <cnp.ndarray> (<tuple> cache)[0]
+            if is_like(<cnp.ndarray> dy, x) and (out is None or is_apart_for_dx(out, dy, <tuple> cache)):
+                call.threads = threads
+                dx = out if out is not None else empty_like(x) if asked & 1 else None
+                dweight = empty_parameter(x, axes) if asked & 2 else None
+                dbias = empty_parameter(x, axes) if asked & 4 else None
+                call_backward(&call, data_or_null(dy), mean_of(norm, <tuple> cache), rstd_of(norm, <tuple> cache),
+                              data_or_null(dx), data_or_null(dweight), data_or_null(dbias))
+                return (dx, dweight, dbias) if norm == LN_LAYER_NORM else (dx, dweight)
+    args = _arguments.backward(dy, cache, output_mask, out, num_threads, check_finite, record_of(norm))
+    axes = plan_checked_backward(norm, &call, args)
+    dweight = empty_parameter(args.x, axes) if args.output_mask[1] else None
+    dbias = empty_parameter(args.x, axes) if args.output_mask[2] else None
+    call_backward(&call, data_or_null(args.dy), <double *> data_or_null(args.mean), <double *> data_or_null(args.rstd),
+                  data_or_null(args.dx), data_or_null(dweight), data_or_null(dbias))
+    gradients = _arguments.deliver_backward(args, dweight, dbias)
+    return gradients if norm == LN_LAYER_NORM else gradients[:2]
 
 
 def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, out=None, num_threads=None, check_finite=False):
@@ -105,25 +211,7 @@ def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, ou
     >>> lnfast.layer_norm(np.array([[1.0, 2.0, 3.0]]), 3, [1, 2, 3], [0, 1, -1], eps=1 / 3)
     array([[-1.,  1.,  2.]])
     """
-    cdef Call call
-    cdef cnp.ndarray y
-    cdef int threads = plain_threads(num_threads)
-    if threads >= 0 and check_finite is False and plan_plain(x, normalized_shape, weight, bias, eps, &call):
-        if out is None:
-            y = empty_like(<cnp.ndarray> x)
-        elif (is_plain_out(out, <cnp.ndarray> x) and is_same_or_apart(out, x) and not overlap(out, weight)
-                and not overlap(out, bias)):
-            y = <cnp.ndarray> out
-        else:
-            y = None
-        if y is not None:
-            call.threads = threads
-            call_forward(&call, PyArray_DATA(y), NULL, NULL)
-            return y
-    args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=False)
-    plan_checked_forward(&call, args)
-    call_forward(&call, data_or_null(args.y), NULL, NULL)
-    return _arguments.deliver_forward(args)
+    return normalize(LN_LAYER_NORM, x, normalized_shape, weight, bias, eps, out, num_threads, check_finite)
 
 
 def layer_norm_forward(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, out=None, num_threads=None,
@@ -152,38 +240,7 @@ def layer_norm_forward(x, normalized_shape=None, weight=None, bias=None, eps=1e-
     TypeError, ValueError
         As `layer_norm`; ValueError where `out` overlaps x.
     """
-    cdef Call call
-    cdef cnp.ndarray y, mean, rstd
-    cdef int axes
-    cdef int threads = plain_threads(num_threads)
-    if threads >= 0 and out is None and check_finite is False:
-        axes = plan_plain(x, normalized_shape, weight, bias, eps, &call)
-        if axes:
-            call.threads = threads
-            if weight is not None:
-                weight = cnp.PyArray_NewCopy(<cnp.ndarray> weight, cnp.NPY_CORDER)
-                call.weight = PyArray_DATA(<cnp.ndarray> weight)
-            y = empty_like(<cnp.ndarray> x)
-            mean = empty_statistic(<cnp.ndarray> x, axes)
-            rstd = empty_statistic(<cnp.ndarray> x, axes)
-            call_forward(&call, PyArray_DATA(y), <double *> PyArray_DATA(mean), <double *> PyArray_DATA(rstd))
-            if type(normalized_shape) is not tuple:
-                normalized_shape = trailing_shape(<cnp.ndarray> x, axes)
-            return y, tuple.__new__(LayerNormCache, (x, normalized_shape, weight, mean, rstd))
-    args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=True)
-    axes = plan_checked_forward(&call, args)
-    mean = empty_statistic(args.x, axes)
-    rstd = empty_statistic(args.x, axes)
-    call_forward(&call, data_or_null(args.y), <double *> PyArray_DATA(mean), <double *> PyArray_DATA(rstd))
-    result = _arguments.deliver_forward(args)
-    return result, LayerNormCache(args.x, args.normalized_shape, args.weight, mean, rstd)
-
-
-cdef inline tuple trailing_shape(cnp.ndarray x, int axes):
-    cdef int axis, ndim = cnp.PyArray_NDIM(x)
-    if axes == 1:
-        return (cnp.PyArray_DIM(x, ndim - 1),)
-    return tuple([cnp.PyArray_DIM(x, axis) for axis in range(ndim - axes, ndim)])
+    return normalize_and_keep(LN_LAYER_NORM, x, normalized_shape, weight, bias, eps, out, num_threads, check_finite)
 
 
 def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, num_threads=None, check_finite=False):
@@ -226,31 +283,115 @@ def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, 
     -----
     The gradients have the same bits on any number of threads. Ba, Kiros, Hinton 2016, arXiv 1607.06450.
     """
-    cdef Call call
-    cdef cnp.ndarray x
-    cdef int axes
-    cdef int asked = plain_mask(output_mask)
-    cdef int threads = plain_threads(num_threads)
-    if threads >= 0 and check_finite is False and asked >= 0 and (out is None or asked & 1) and type(cache) is LayerNormCache:
-        axes = plan_cache(<tuple> cache, &call)
-        if axes and is_plain(dy):
-            x = <cnp.ndarray> (<tuple> cache)[0]
-            if is_like(<cnp.ndarray> dy, x) and (out is None or is_apart_for_dx(out, dy, <tuple> cache)):
-                call.threads = threads
-                dx = out if out is not None else empty_like(x) if asked & 1 else None
-                dweight = empty_parameter(x, axes) if asked & 2 else None
-                dbias = empty_parameter(x, axes) if asked & 4 else None
-                call_backward(&call, data_or_null(dy), <double *> data_or_null((<tuple> cache)[3]),
-                              <double *> data_or_null((<tuple> cache)[4]), data_or_null(dx), data_or_null(dweight),
-                              data_or_null(dbias))
-                return dx, dweight, dbias
-    args = _arguments.backward(dy, cache, output_mask, out, num_threads, check_finite)
-    axes = plan_checked_backward(&call, args)
-    dweight = empty_parameter(args.x, axes) if args.output_mask[1] else None
-    dbias = empty_parameter(args.x, axes) if args.output_mask[2] else None
-    call_backward(&call, data_or_null(args.dy), <double *> data_or_null(args.mean), <double *> data_or_null(args.rstd),
-                  data_or_null(args.dx), data_or_null(dweight), data_or_null(dbias))
-    return _arguments.deliver_backward(args, dweight, dbias)
+    return differentiate(LN_LAYER_NORM, dy, cache, output_mask, out, num_threads, check_finite)
+
+
+def rms_norm(x, normalized_shape=None, weight=None, eps=1e-6, *, out=None, num_threads=None, check_finite=False):
+    """Root mean square normalisation over the trailing axes of x: layer normalisation without centring.
+
+    ::
+
+        y = x * rstd * weight,    rstd = 1 / sqrt(mean(x ** 2) + eps)
+
+    with the mean over each group of trailing elements.
+
+    Parameters
+    ----------
+    x, normalized_shape, weight, out, num_threads, check_finite
+        As in `layer_norm`. There is no bias.
+    eps : float, default 1e-6
+        Added to the mean square, in units of x squared; finite and at least 0. (`torch.nn.RMSNorm` takes the machine epsilon
+        of x's dtype where it is given none.)
+
+    Returns
+    -------
+    y : ndarray, x's shape and dtype
+        A fresh C-contiguous array, or `out`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `layer_norm`. No argument has been changed.
+
+    Notes
+    -----
+    Each y is within 2 machine epsilons of the exact value, relative to that, for every finite x (and a subnormal step, where it
+    is that small). Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019, arXiv 1910.07467.
+
+    Examples
+    --------
+    >>> import numpy as np, lnfast
+    >>> lnfast.rms_norm(np.array([[1.0, 2.0, 2.0]]), 3, [1, 2, 3], eps=1)
+    array([[0.5, 2. , 3. ]])
+    """
+    return normalize(LN_RMS_NORM, x, normalized_shape, weight, None, eps, out, num_threads, check_finite)
+
+
+def rms_norm_forward(x, normalized_shape=None, weight=None, eps=1e-6, *, out=None, num_threads=None, check_finite=False):
+    """Root mean square normalisation, and the record that the backward pass needs.
+
+    The cache keeps x by reference: changing x in place before `rms_norm_backward` changes the gradients. It keeps its own
+    copy of weight.
+
+    Parameters
+    ----------
+    x, normalized_shape, weight, eps, num_threads, check_finite
+        As in `rms_norm`.
+    out : ndarray, optional
+        As in `rms_norm`, but it must share no memory with x, which the cache needs.
+
+    Returns
+    -------
+    y : ndarray, x's shape and dtype
+        The same bits as from `rms_norm`.
+    cache : RMSNormCache
+        x, normalized_shape, weight, and rstd: float64, shape ``lead + (1,) * len(normalized_shape)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `rms_norm`; ValueError where `out` overlaps x.
+    """
+    return normalize_and_keep(LN_RMS_NORM, x, normalized_shape, weight, None, eps, out, num_threads, check_finite)
+
+
+def rms_norm_backward(dy, cache, *, output_mask=(True, True), out=None, num_threads=None, check_finite=False):
+    """Gradients of root mean square normalisation.
+
+    ::
+
+        h = dy * weight,    xhat = x * rstd
+        dx = rstd * (h - xhat * mean(h * xhat))     means over each group
+        dweight = sum(dy * xhat)                    a sum over the groups, never a mean
+
+    Parameters
+    ----------
+    dy : array_like, x's shape
+        Gradient of the loss with respect to y, cast to x's dtype.
+    cache : RMSNormCache
+        From `rms_norm_forward`, or built by hand; every field is checked. `cache.x` must be as it was in the forward pass.
+    output_mask : sequence of two bools, default (True, True)
+        Which of dx and dweight to compute; the others are None.
+    out, num_threads, check_finite
+        As in `layer_norm_backward`.
+
+    Returns
+    -------
+    dx : ndarray, x's shape and dtype, or None
+        A fresh C-contiguous array, or `out`.
+    dweight : ndarray, shape ``normalized_shape``, x's dtype, or None
+        Defined without a weight as well.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As `layer_norm_backward`; nothing has been changed.
+
+    Notes
+    -----
+    The gradients have the same bits on any number of threads. Zhang, Sennrich 2019, arXiv 1910.07467.
+    """
+    return differentiate(LN_RMS_NORM, dy, cache, output_mask, out, num_threads, check_finite)
 
 
 def set_num_threads(n):

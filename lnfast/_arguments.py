@@ -7,7 +7,7 @@ the caller's before every argument has been checked. What runs code of the calle
 an __index__) comes first, so that it can change no array that has been looked at.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,7 @@ from lnfast import _checks, _finite, _out
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
+T = TypeVar("T", bound="LayerNormCache | RMSNormCache")
 
 
 class LayerNormCache(NamedTuple):
@@ -47,7 +48,37 @@ class LayerNormCache(NamedTuple):
     rstd: Array
 
 
-LayerNormCache.__module__ = "lnfast"  # its public home, and the name that pickle writes
+class RMSNormCache(NamedTuple):
+    """What the backward pass of `rms_norm` needs to know of a forward pass.
+
+    As `LayerNormCache`, without a mean: `x` is kept by reference, `weight` is a copy, anyone may
+    build (and pickle) one, and `rms_norm_backward` checks every field.
+
+    Attributes
+    ----------
+    x : ndarray of float32 or float64, shape ``lead + normalized_shape``
+        The input of the forward pass.
+    normalized_shape : tuple of int
+        The trailing shape of `x` over which each row is normalised.
+    weight : ndarray of x's dtype, shape ``normalized_shape``, or None
+        The scale that the forward pass used; None stands for ones.
+    rstd : ndarray of float64, shape ``lead + (1,) * len(normalized_shape)``
+        ``1 / sqrt(mean(x ** 2) + eps)`` of each row.
+    """
+
+    x: Array
+    normalized_shape: Shape
+    weight: Array | None
+    rstd: Array
+
+
+# Their public home, and the name that pickle writes
+LayerNormCache.__module__ = RMSNormCache.__module__ = "lnfast"
+
+Record = LayerNormCache | RMSNormCache
+# What a backward pass makes of a record, and what makes one.
+GRADIENTS = {LayerNormCache: ("dx", "dweight", "dbias"), RMSNormCache: ("dx", "dweight")}
+FORWARD = {LayerNormCache: "layer_norm_forward", RMSNormCache: "rms_norm_forward"}
 
 
 class Forward(NamedTuple):
@@ -65,15 +96,18 @@ class Forward(NamedTuple):
 
 
 class Backward(NamedTuple):
-    """Checked arguments of a backward pass. All arrays plain; mean and rstd are float64."""
+    """Checked arguments of a backward pass. All arrays plain; mean and rstd are float64.
+
+    mean is None for rms_norm, whose output_mask[2] is False.
+    """
 
     dy: Array
     x: Array
     normalized_shape: Shape
     weight: Array | None
-    mean: Array
+    mean: Array | None
     rstd: Array
-    output_mask: tuple[bool, bool, bool]
+    output_mask: tuple[bool, ...]  # dx, dweight, dbias
     dx: Array | None  # to compute into, as Forward.y; None where output_mask[0] is False
     out: Array | None
     num_threads: int
@@ -131,27 +165,34 @@ def backward(
     out: object,
     num_threads: object,
     check_finite: object,
+    record: type[Record] = LayerNormCache,
 ) -> Backward:
-    """Check the arguments of a backward pass, the fields of its cache included."""
-    x, normalized_shape, weight, mean, rstd = fields(cache)
+    """Check the arguments of a backward pass, the fields of its cache, a `record`, included."""
+    x, normalized_shape, weight, *statistics = fields(cache, record)
     x = _checks.converted("x", x)
     lengths = None if normalized_shape is None else _checks.shape(normalized_shape)
     weight = _checks.optional_converted("weight", weight)
-    mean, rstd = _checks.converted("mean", mean), _checks.converted("rstd", rstd)
+    names = record._fields[3:]  # mean and rstd, or rstd alone
+    statistics = [_checks.converted(name, a) for name, a in zip(names, statistics, strict=True)]
     dy = _checks.converted("dy", dy)
-    wanted, threads = _checks.mask(output_mask), _checks.threads(num_threads)
+    wanted = _checks.mask(output_mask, GRADIENTS[record])
+    threads = _checks.threads(num_threads)
     # From here on no code of the caller's runs.
     x, dtype = _checks.input_array(x)
     lengths = _checks.trailing_shape(lengths, weight, x.shape)
     row_shape = x.shape[: x.ndim - len(lengths)] + (1,) * len(lengths)
+    *means, rstd = (
+        _checks.parameter(name, a, row_shape, np.dtype(np.float64))
+        for name, a in zip(names, statistics, strict=True)
+    )
     args = Backward(
         dy=_checks.output_gradient(dy, x.shape, dtype),
         x=_checks.plain(x, dtype),
         normalized_shape=lengths,
         weight=_checks.optional("weight", weight, lengths, dtype, x.shape),
-        mean=_checks.parameter("mean", mean, row_shape, np.dtype(np.float64)),
-        rstd=_checks.parameter("rstd", rstd, row_shape, np.dtype(np.float64)),
-        output_mask=wanted,
+        mean=means[0] if means else None,
+        rstd=rstd,
+        output_mask=(*wanted, False)[:3],
         dx=None,  # until the rest has been checked
         out=_out.output(out, x.shape, dtype),
         num_threads=threads,
@@ -171,18 +212,19 @@ def backward(
     return args._replace(dx=_out.destination(target, args.x, in_place=in_place, apart=apart))
 
 
-def fields(cache: Any) -> LayerNormCache:
+def fields(cache: Any, record: type[T]) -> T:
     """The record itself, whatever a subclass says of it; TypeError or ValueError for none."""
-    if not issubclass(type(cache), LayerNormCache):
+    names = record._fields
+    if not issubclass(type(cache), record):
         raise TypeError(
-            f"cache must be a LayerNormCache, not {type(cache).__name__}: layer_norm_forward "
-            "returns one beside y, and LayerNormCache(x, normalized_shape, weight, mean, rstd) "
-            "builds one"
+            f"cache must be of type {record.__name__}, not {type(cache).__name__}: "
+            f"{FORWARD[record]} returns one beside y, and "
+            f"{record.__name__}({', '.join(names)}) builds one"
         )
     values = tuple.__getitem__(cache, slice(None))
-    if len(values) != 5:
-        raise ValueError(f"cache must have five fields, not {len(values)}")
-    return cache if type(cache) is LayerNormCache else LayerNormCache(*values)
+    if len(values) != len(names):
+        raise ValueError(f"cache must have {len(names)} fields, not {len(values)}")
+    return cache if type(cache) is record else record(*values)
 
 
 def deliver_forward(args: Forward) -> Array:

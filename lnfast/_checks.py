@@ -131,20 +131,20 @@ def _integer(name: str, value: Any) -> int:
         raise TypeError(f"{name} must be {wanted}, not {shown(value)}") from None
 
 
-def mask(output_mask: object) -> tuple[bool, bool, bool]:
+def mask(output_mask: object, gradients: Sequence[str]) -> tuple[bool, ...]:
+    """A bool for each of the gradients."""
+    count = len(gradients)
+    what = f"{'two' if count == 2 else 'three'} bools, for {', '.join(gradients[:-1])}"
+    what = f"output_mask must be {what} and {gradients[-1]}"
     wanted = None
     if not issubclass(type(output_mask), str | bytes | bytearray):
-        wanted = _items("output_mask", output_mask, 3)
+        wanted = _items("output_mask", output_mask, count)
     if wanted is None:
-        raise TypeError(
-            "output_mask must be three bools, for dx, dweight and dbias, "
-            f"not {type(output_mask).__name__}"
-        )
-    if len(wanted) != 3:
-        many = len(wanted) if len(wanted) < 3 else "more"
-        raise ValueError(f"output_mask must be three bools, for dx, dweight and dbias, not {many}")
-    dx, dweight, dbias = (flag(f"output_mask[{i}]", value) for i, value in enumerate(wanted))
-    return dx, dweight, dbias
+        raise TypeError(f"{what}, not {type(output_mask).__name__}")
+    if len(wanted) != count:
+        many = len(wanted) if len(wanted) < count else "more"
+        raise ValueError(f"{what}, not {many}")
+    return tuple(flag(f"output_mask[{i}]", value) for i, value in enumerate(wanted))
 
 
 def _places(lengths: Shape, x_shape: Shape) -> str:

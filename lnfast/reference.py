@@ -1,8 +1,9 @@
-"""The definition of layer normalisation, in plain float64 NumPy.
+"""The definition of layer normalisation and its family, in plain float64 NumPy.
 
 The same functions as lnfast itself, with the same arguments, errors, shapes and dtypes, written
 to be read: everything is computed in float64 and cast to x's dtype at the end. The name of a
-gradient is that of its variable with a d in front. (Ba, Kiros, Hinton 2016, arXiv 1607.06450)
+gradient is that of its variable with a d in front. (Ba, Kiros, Hinton 2016, arXiv 1607.06450;
+Zhang, Sennrich 2019, arXiv 1910.07467)
 """
 
 from collections.abc import Sequence
@@ -12,9 +13,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lnfast import _arguments
-from lnfast._arguments import LayerNormCache
+from lnfast._arguments import LayerNormCache, RMSNormCache
 
-__all__ = ["LayerNormCache", "layer_norm", "layer_norm_backward", "layer_norm_forward"]
+__all__ = [
+    "LayerNormCache",
+    "RMSNormCache",
+    "layer_norm",
+    "layer_norm_backward",
+    "layer_norm_forward",
+    "rms_norm",
+    "rms_norm_backward",
+    "rms_norm_forward",
+]
 
 Array = NDArray[Any]
 Axes = tuple[int, ...]
@@ -94,6 +104,87 @@ def layer_norm_backward(
             dx = args.rstd * (h - _mean(h, axes) - xhat * _mean(h * xhat, axes))
             args.dx[...] = dx
     return _arguments.deliver_backward(args, dweight, dbias)
+
+
+def rms_norm(
+    x: ArrayLike,
+    normalized_shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    weight: ArrayLike | None = None,
+    eps: SupportsFloat = 1e-6,
+    *,
+    out: Array | None = None,
+    num_threads: SupportsIndex | None = None,
+    check_finite: bool = False,
+) -> Array:
+    """Divide the trailing axes of x by their root mean square: ``x * rstd * weight``.
+
+    As `lnfast.rms_norm`, whose documentation holds here; num_threads is checked and unused.
+    """
+    args = _arguments.forward(
+        x, normalized_shape, weight, None, eps, out, num_threads, check_finite, keep_x=False
+    )
+    _scale(args)
+    return _arguments.deliver_forward(args)
+
+
+def rms_norm_forward(
+    x: ArrayLike,
+    normalized_shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    weight: ArrayLike | None = None,
+    eps: SupportsFloat = 1e-6,
+    *,
+    out: Array | None = None,
+    num_threads: SupportsIndex | None = None,
+    check_finite: bool = False,
+) -> tuple[Array, RMSNormCache]:
+    """Root mean square normalisation, and the record that the backward pass needs.
+
+    As `lnfast.rms_norm_forward`; num_threads is checked and unused.
+    """
+    args = _arguments.forward(
+        x, normalized_shape, weight, None, eps, out, num_threads, check_finite, keep_x=True
+    )
+    rstd = _scale(args)
+    y = _arguments.deliver_forward(args)
+    return y, RMSNormCache(args.x, args.normalized_shape, args.weight, rstd)
+
+
+def rms_norm_backward(
+    dy: ArrayLike,
+    cache: RMSNormCache,
+    *,
+    output_mask: Sequence[bool] = (True, True),
+    out: Array | None = None,
+    num_threads: SupportsIndex | None = None,
+    check_finite: bool = False,
+) -> tuple[Array | None, Array | None]:
+    """The gradients dx and dweight of a loss whose gradient for y is dy.
+
+    As `lnfast.rms_norm_backward`; num_threads is checked and unused.
+    """
+    args = _arguments.backward(dy, cache, output_mask, out, num_threads, check_finite, RMSNormCache)
+    lead, axes = _split_axes(args.x, args.normalized_shape)
+    dweight = None
+    with np.errstate(all="ignore"):
+        x, dy, weight = _float64(args.x), _float64(args.dy), _float64(args.weight, missing=1.0)
+        xhat = x * args.rstd
+        if args.output_mask[1]:
+            dweight = (dy * xhat).sum(axis=lead).astype(args.x.dtype)
+        if args.dx is not None:
+            h = dy * weight
+            dx = args.rstd * (h - xhat * _mean(h * xhat, axes))
+            args.dx[...] = dx
+    return _arguments.deliver_backward(args, dweight, None)[:2]
+
+
+def _scale(args: _arguments.Forward) -> Array:
+    """Fill args.y, and return the rstd of each row."""
+    _, axes = _split_axes(args.x, args.normalized_shape)
+    with np.errstate(all="ignore"):
+        x, weight = _float64(args.x), _float64(args.weight, missing=1.0)
+        rstd = 1 / np.sqrt(_mean(x**2, axes) + args.eps)
+        args.y[...] = x * rstd * weight
+    return np.asarray(rstd)
 
 
 def _normalize(args: _arguments.Forward) -> tuple[Array, Array]:

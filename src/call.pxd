@@ -1,7 +1,7 @@
 """One call: from arguments to rows, columns, pointers and kernels, and into these. Knows shapes. Does not know what is wrong."""
 cimport numpy as cnp
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
-from kernels cimport ln_rows, ln_rows_f32, ln_rows_f64, run_backward, run_forward
+from kernels cimport LN_FLOAT32, LN_FLOAT64, LN_LAYER_NORM, ln_rows, ln_rows_of, run_backward, run_forward
 from plain cimport PyArray_DATA, is_like, is_parameter, is_plain, is_plain_out, is_statistic, plain_axes
 
 # Elements from which a call lets other Python threads run while it computes: below it, handing over would cost more.
@@ -22,7 +22,8 @@ cdef struct Call:
     int itemsize
 
 
-cdef inline int plan_plain(object x, object normalized_shape, object weight, object bias, object eps, Call *call) noexcept:
+cdef inline int plan_plain(int norm, object x, object normalized_shape, object weight, object bias, object eps,
+                           Call *call) noexcept:
     """Fill in `call`, but for its threads, and return the number of normalised axes; 0 where an argument is not plain."""
     if not is_plain(x) or not PyFloat_CheckExact(eps):
         return 0
@@ -34,11 +35,11 @@ cdef inline int plan_plain(object x, object normalized_shape, object weight, obj
         return 0
     if not is_parameter(bias, <cnp.ndarray> x, axes, &call.bias):
         return 0
-    plan_rows_of(<cnp.ndarray> x, axes, call)
+    plan_rows_of(norm, <cnp.ndarray> x, axes, call)
     return axes
 
 
-cdef inline void plan_rows_of(cnp.ndarray x, int axes, Call *call) noexcept:
+cdef inline void plan_rows_of(int norm, cnp.ndarray x, int axes, Call *call) noexcept:
     """Rows, columns and kernels for x, whose last `axes` axes are a row."""
     cdef int axis, lead = cnp.PyArray_NDIM(x) - axes
     call.x = PyArray_DATA(x)
@@ -48,16 +49,17 @@ cdef inline void plan_rows_of(cnp.ndarray x, int axes, Call *call) noexcept:
     for axis in range(lead, lead + axes):
         call.cols *= cnp.PyArray_DIM(x, axis)
     if cnp.PyArray_TYPE(x) == cnp.NPY_FLOAT32:
-        call.kernels = ln_rows_f32()
+        call.kernels = ln_rows_of(norm, LN_FLOAT32)
         call.itemsize = 4
     else:
-        call.kernels = ln_rows_f64()
+        call.kernels = ln_rows_of(norm, LN_FLOAT64)
         call.itemsize = 8
 
 
-cdef inline int plan_cache(tuple cache, Call *call) noexcept:
-    """As plan_plain, for a LayerNormCache: 0 where a field is not plain."""
-    if len(cache) != 5 or not is_plain(cache[0]):
+cdef inline int plan_cache(int norm, tuple cache, Call *call) noexcept:
+    """As plan_plain, for a norm's record: 0 where a field is not plain."""
+    cdef int fields = 5 if norm == LN_LAYER_NORM else 4
+    if len(cache) != fields or not is_plain(cache[0]):
         return 0
     cdef cnp.ndarray x = <cnp.ndarray> cache[0]
     if type(cache[1]) is not tuple:
@@ -65,10 +67,19 @@ cdef inline int plan_cache(tuple cache, Call *call) noexcept:
     cdef int axes = plain_axes(cache[1], None, x)
     if axes == 0 or not is_parameter(cache[2], x, axes, &call.weight):
         return 0
-    if not is_statistic(cache[3], x, axes) or not is_statistic(cache[4], x, axes):
+    if not is_statistic(cache[3], x, axes) or not is_statistic(cache[fields - 1], x, axes):
         return 0
-    plan_rows_of(x, axes, call)
+    plan_rows_of(norm, x, axes, call)
     return axes
+
+
+cdef inline double *mean_of(int norm, tuple cache) noexcept:
+    """Of a plan_cache'd record; RMSNorm has none."""
+    return <double *> data_or_null(cache[3]) if norm == LN_LAYER_NORM else NULL
+
+
+cdef inline double *rstd_of(int norm, tuple cache) noexcept:
+    return <double *> data_or_null(cache[4] if norm == LN_LAYER_NORM else cache[3])
 
 
 cdef inline void call_forward(Call *c, void *y, double *mean, double *rstd) noexcept:
@@ -101,7 +112,7 @@ cdef inline void *data_or_null(object a) noexcept:
 # once more: a finalizer or another thread may have resized them since they were checked. From here to the kernels no Python runs.
 
 
-cdef inline int plan_checked_forward(Call *call, object args) except 0:
+cdef inline int plan_checked_forward(int norm, Call *call, object args) except 0:
     cdef object x = args.x, normalized_shape = args.normalized_shape
     cdef int axes = plain_axes(normalized_shape, None, <cnp.ndarray> x) if is_plain(x) else 0
     if (axes == 0 or not is_parameter(args.weight, <cnp.ndarray> x, axes, &call.weight)
@@ -109,20 +120,21 @@ cdef inline int plan_checked_forward(Call *call, object args) except 0:
         raise_changed()
     call.eps = args.eps
     call.threads = args.num_threads
-    plan_rows_of(<cnp.ndarray> x, axes, call)
+    plan_rows_of(norm, <cnp.ndarray> x, axes, call)
     return axes
 
 
-cdef inline int plan_checked_backward(Call *call, object args) except 0:
-    cdef object x = args.x, normalized_shape = args.normalized_shape
+cdef inline int plan_checked_backward(int norm, Call *call, object args) except 0:
+    cdef object x = args.x, normalized_shape = args.normalized_shape, mean = args.mean
     cdef int axes = plain_axes(normalized_shape, None, <cnp.ndarray> x) if is_plain(x) else 0
     if (axes == 0 or not is_parameter(args.weight, <cnp.ndarray> x, axes, &call.weight)
-            or not is_statistic(args.mean, <cnp.ndarray> x, axes) or not is_statistic(args.rstd, <cnp.ndarray> x, axes)
+            or not (mean is None and norm != LN_LAYER_NORM or is_statistic(mean, <cnp.ndarray> x, axes))
+            or not is_statistic(args.rstd, <cnp.ndarray> x, axes)
             or not is_plain(args.dy) or not is_like(<cnp.ndarray> args.dy, <cnp.ndarray> x)
             or not (args.dx is None or is_plain_out(args.dx, <cnp.ndarray> x))):
         raise_changed()
     call.threads = args.num_threads
-    plan_rows_of(<cnp.ndarray> x, axes, call)
+    plan_rows_of(norm, <cnp.ndarray> x, axes, call)
     return axes
 
 

@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-extern const ln_rows ln_rows_f32_baseline, ln_rows_f64_baseline;
+extern const ln_rows ln_rows_f32_baseline[], ln_rows_f64_baseline[];
 #if defined(__x86_64__)
-extern const ln_rows ln_rows_f32_avx2, ln_rows_f64_avx2;
-extern const ln_rows ln_rows_f32_avx512, ln_rows_f64_avx512;
+extern const ln_rows ln_rows_f32_avx2[], ln_rows_f64_avx2[];
+extern const ln_rows ln_rows_f32_avx512[], ln_rows_f64_avx512[];
 
 static int has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 static int has_avx512(void) { return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl"); }
@@ -22,13 +22,13 @@ static int always(void) { return 1; }
 static const struct {
     const char *name;
     int (*runs_here)(void);
-    const ln_rows *f32, *f64;
+    const ln_rows *tables[LN_DTYPES]; /* each of LN_NORMS */
 } isas[] = {
 #if defined(__x86_64__)
-    {"avx512", has_avx512, &ln_rows_f32_avx512, &ln_rows_f64_avx512},
-    {"avx2", has_avx2, &ln_rows_f32_avx2, &ln_rows_f64_avx2},
+    {"avx512", has_avx512, {ln_rows_f32_avx512, ln_rows_f64_avx512}},
+    {"avx2", has_avx2, {ln_rows_f32_avx2, ln_rows_f64_avx2}},
 #endif
-    {BASELINE, always, &ln_rows_f32_baseline, &ln_rows_f64_baseline},
+    {BASELINE, always, {ln_rows_f32_baseline, ln_rows_f64_baseline}},
 };
 enum { COUNT = sizeof isas / sizeof *isas };
 
@@ -52,5 +52,4 @@ const char *ln_isa_at(int i) {
     return NULL;
 }
 
-const ln_rows *ln_rows_f32(void) { return isas[chosen].f32; }
-const ln_rows *ln_rows_f64(void) { return isas[chosen].f64; }
+const ln_rows *ln_rows_of(int norm, int dtype) { return &isas[chosen].tables[dtype][norm]; }

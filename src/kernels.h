@@ -14,8 +14,10 @@
 #include <stddef.h>
 
 enum { LN_NEAR, LN_BEYOND_CORE, LN_IN_MEMORY }; /* far */
+enum { LN_LAYER_NORM, LN_RMS_NORM, LN_NORMS };
+enum { LN_FLOAT32, LN_FLOAT64, LN_DTYPES };
 
-/* y = (x − mean) · rstd · weight + bias for rows first … last − 1 */
+/* y = (x − mean) · rstd · weight + bias for rows first … last − 1; of RMSNorm, here and below, mean is 0, and the array not touched */
 typedef void ln_forward(const void *x,      /* in   (rows, cols)                                             */
                         const void *weight, /* in   (cols,), NULL for ones                                   */
                         const void *bias,   /* in   (cols,), NULL for none                                   */
@@ -29,7 +31,7 @@ typedef void ln_forward(const void *x,      /* in   (rows, cols)                
                         double *rstd        /* out  (rows,), or NULL                                         */
 );
 
-/* dx = rstd · (h − mean(h) − xhat · mean(h · xhat)), h = dy · weight, for rows first … last − 1;
+/* dx = rstd · (h − mean(h) − xhat · mean(h · xhat)), of RMSNorm without mean(h), h = dy · weight, for rows first … last − 1;
  * sums = Σ dy · xhat and Σ dy over those rows, which must be one whole block of the plan */
 typedef void ln_backward(const void *x,      /* in   (rows, cols)                                             */
                          const void *dy,     /* in   (rows, cols)                                             */
@@ -86,7 +88,7 @@ typedef void ln_fold(const double *sums, /* in   (blocks, planes, cols)         
                      void *dbias         /* out  (cols,), NULL: not wanted                                */
 );
 
-/* One instruction set's kernels for one dtype. */
+/* One instruction set's kernels for one norm and dtype. */
 typedef struct {
     ln_forward *forward;
     ln_backward *backward;
@@ -99,10 +101,9 @@ typedef struct {
 } ln_rows;
 
 /* dispatch.c */
-int ln_choose(const char *name);  /* in force from now on: `name`, or the best for NULL or ""; 0, or −1: not there */
-const char *ln_isa(void);         /* the name in force                                        */
-const char *ln_isa_at(int i);     /* the i-th that this CPU can run, best first, NULL past the end */
-const ln_rows *ln_rows_f32(void); /* the float32 kernels in force                             */
-const ln_rows *ln_rows_f64(void); /* the float64 kernels in force                             */
+int ln_choose(const char *name); /* in force from now on: `name`, or the best for NULL or ""; 0, or −1: not there */
+const char *ln_isa(void);        /* the name in force                                        */
+const char *ln_isa_at(int i);    /* the i-th that this CPU can run, best first, NULL past the end */
+const ln_rows *ln_rows_of(int norm, int dtype); /* the kernels in force                       */
 
 #endif

@@ -13,6 +13,10 @@ cdef extern from "kernels.h" nogil:
     enum: LN_NEAR
     enum: LN_BEYOND_CORE
     enum: LN_IN_MEMORY
+    enum: LN_LAYER_NORM
+    enum: LN_RMS_NORM
+    enum: LN_FLOAT32
+    enum: LN_FLOAT64
     ctypedef void ln_forward(const void *, const void *, const void *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
                              double, int, void *, double *, double *) noexcept
     ctypedef void ln_backward(const void *, const void *, const void *, const double *, const double *,
@@ -34,8 +38,7 @@ cdef extern from "kernels.h" nogil:
     int ln_choose(const char *name)
     const char *ln_isa()
     const char *ln_isa_at(int i)
-    const ln_rows *ln_rows_f32()
-    const ln_rows *ln_rows_f64()
+    const ln_rows *ln_rows_of(int norm, int dtype)
 
 # Elements of a forward task where there are more tasks than threads.
 cdef enum:
@@ -193,9 +196,9 @@ cdef inline int run_columns(const ln_rows *kernels, const void *x, const void *d
             return -1
     while first < rows:
         at = first * cols * itemsize
-        run_band(kernels, <const char *>x + at, <const char *>dy + at, weight, mean + first, rstd + first, min(band, rows - first),
-                 cols, threads, far, first == 0, first + band >= rows, <char *>dx + at if dx != NULL else NULL, constants, sums,
-                 dweight, dbias)
+        run_band(kernels, <const char *>x + at, <const char *>dy + at, weight, mean + first if mean != NULL else NULL, rstd + first,
+                 min(band, rows - first), cols, threads, far, first == 0, first + band >= rows,
+                 <char *>dx + at if dx != NULL else NULL, constants, sums, dweight, dbias)
         first += band
     free(sums)
     free(constants)

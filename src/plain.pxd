@@ -35,12 +35,12 @@ cdef inline int plain_threads(object num_threads) noexcept:
     return <int> n if overflow == 0 and 1 <= n <= 1024 else -1
 
 
-cdef inline int plain_mask(object mask) noexcept:
-    """The outputs a mask asks for (1: dx, 2: dweight, 4: dbias) where it is a tuple of three bools, else -1."""
+cdef inline int plain_mask(object mask, int outputs) noexcept:
+    """The outputs a mask asks for (1: dx, 2: dweight, 4: dbias) where it is a tuple of a bool for each, else -1."""
     cdef int asked = 0, i
-    if type(mask) is not tuple or len(<tuple> mask) != 3:
+    if type(mask) is not tuple or len(<tuple> mask) != outputs:
         return -1
-    for i in range(3):
+    for i in range(outputs):
         if (<tuple> mask)[i] is True:
             asked |= 1 << i
         elif (<tuple> mask)[i] is not False:
@@ -139,4 +139,4 @@ cdef inline bint is_same_or_apart(object out, object x) noexcept:
 cdef inline bint is_apart_for_dx(object out, object dy, tuple cache) noexcept:
     """A plain out for dx: dy's or x's memory element for element or apart from it, apart from everything else."""
     return (is_plain_out(out, <cnp.ndarray> cache[0]) and is_same_or_apart(out, dy) and is_same_or_apart(out, cache[0])
-            and not overlap(out, cache[2]) and not overlap(out, cache[3]) and not overlap(out, cache[4]))
+            and not overlap(out, cache[2]) and not overlap(out, cache[3]) and not overlap(out, cache[len(cache) - 1]))

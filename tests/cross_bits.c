@@ -41,12 +41,12 @@ static void set(void *array, int is_f64, size_t i, double v) {
 }
 
 /* One shape: forward, backward and fold, then backward by columns, in two ranges, on rows of which one lies far off, scaled to ordinary, huge and tiny size. */
-static void run(int is_f64, ptrdiff_t cols, double scale, int far) {
-    const ln_rows *kernels = is_f64 ? ln_rows_f64() : ln_rows_f32();
+static void run(int norm, int is_f64, ptrdiff_t cols, double scale, int far) {
+    const ln_rows *kernels = ln_rows_of(norm, is_f64 ? LN_FLOAT64 : LN_FLOAT32);
     const size_t size = is_f64 ? 8 : 4, count = (size_t)(ROWS * cols), row = (size_t)cols;
     void *x = room(count * size), *dy = room(count * size), *y = room(count * size), *dx = room(count * size);
     void *weight = room(row * size), *bias = room(row * size), *dweight = room(row * size), *dbias = room(row * size);
-    double *sums = room((size_t)kernels->planes * row * 8), mean[ROWS], rstd[ROWS];
+    double *sums = room((size_t)kernels->planes * row * 8), mean[ROWS] = {0}, rstd[ROWS];
     for (size_t i = 0; i < count; ++i) {
         set(x, is_f64, i, (draw() + (i / row == 3 ? 1e5 : 0)) * scale);
         set(dy, is_f64, i, draw());
@@ -85,10 +85,10 @@ int main(void) {
         if (ln_choose(ln_isa_at(k))) return 1;
         state = UINT64_C(88172645463325252);
         digest = UINT64_C(1469598103934665603);
-        for (int is_f64 = 0; is_f64 < 2; ++is_f64)
+        for (int kind = 0; kind < 2 * LN_NORMS; ++kind)
             for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i)
                 for (int s = 0; s < SCALES; ++s)
-                    run(is_f64, lengths[i], scales[s], (int)(i + (size_t)s) % (LN_IN_MEMORY + 1));
+                    run(kind / 2, kind % 2, lengths[i], scales[s], (int)(i + (size_t)s) % (LN_IN_MEMORY + 1));
         printf("%016" PRIx64 " %s\n", digest, ln_isa());
     }
     return 0;

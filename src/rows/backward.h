@@ -127,8 +127,9 @@ ALWAYS void advance(tile *t, ptrdiff_t last) {
     t->head = t->slot = 0;
 }
 
-NEVER void backward_body(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, ptrdiff_t first,
-                         ptrdiff_t last, ptrdiff_t cols, int far, real *dx, double *sums) {
+ALWAYS void differentiate_rows(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd,
+                               ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, const int centred, real *dx,
+                               double *sums) {
     const int most = cols <= GROUP_COLUMNS ? GROUP : STRIP;
     const columns_plan plan = plan_columns(x, dy, dx, cols, far);
     const int head = head_of_rows(x + first * cols, dx ? dx + first * cols : 0, &plan, cols);
@@ -137,34 +138,50 @@ NEVER void backward_body(const real *x, const real *dy, const real *weight, cons
     for (ptrdiff_t row = first; row < last; row += most) {
         const int rows = (int)(last - row < most ? last - row : most);
         const ptrdiff_t from = row * cols;
-        take_gradient(x + from, dy + from, weight, mean + row, rstd + row, rows, cols, far, dx != 0, &g);
+        take_gradient(x + from, dy + from, weight, centred ? mean + row : 0, rstd + row, rows, cols, far, dx != 0, centred, &g);
         for (tile t = first_tile(0, cols, head, 0, cols); t.first < cols; advance(&t, cols))
             compute_group(x + from, dy + from, weight, &g, rows, &t, &plan, dx ? dx + from : 0, sums);
     }
     if (plan.streams) stream_end();
 }
 
-static void backward_rows(const void *x, const void *dy, const void *weight, const double *mean, const double *rstd,
-                          ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, void *dx, double *sums) {
-    const fp_mode mode = fp_enter();
-    backward_body(x, dy, weight, mean, rstd, first, last, cols, far, dx, sums);
-    fp_leave(mode);
-}
+#define BACKWARD_KERNEL(ROWS, BODY, CENTRED)                                                                                       \
+    NEVER void BODY(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, ptrdiff_t first,    \
+                    ptrdiff_t last, ptrdiff_t cols, int far, real *dx, double *sums) {                                             \
+        differentiate_rows(x, dy, weight, mean, rstd, first, last, cols, far, CENTRED, dx, sums);                                  \
+    }                                                                                                                              \
+    static void ROWS(const void *x, const void *dy, const void *weight, const double *mean, const double *rstd, ptrdiff_t first,   \
+                     ptrdiff_t last, ptrdiff_t cols, int far, void *dx, double *sums) {                                            \
+        const fp_mode mode = fp_enter();                                                                                           \
+        BODY(x, dy, weight, mean, rstd, first, last, cols, far, dx, sums);                                                         \
+        fp_leave(mode);                                                                                                            \
+    }
+BACKWARD_KERNEL(backward_rows, backward_body, 1)
+BACKWARD_KERNEL(backward_rows_rms, backward_body_rms, 0)
+#undef BACKWARD_KERNEL
 
 /* The same in two steps, for rows that are too long for the caches: first all rows' constants, group after group, ... */
-NEVER void constants_body(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd,
-                          ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, int wanted, group_gradient *g) {
+ALWAYS void take_constants(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd,
+                           ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, int wanted, const int centred,
+                           group_gradient *g) {
     for (ptrdiff_t row = first; row < last; row += GROUP)
-        take_gradient(x + row * cols, dy + row * cols, weight, mean + row, rstd + row,
-                      (int)(last - row < GROUP ? last - row : GROUP), cols, far, wanted, &g[row / GROUP]);
+        take_gradient(x + row * cols, dy + row * cols, weight, centred ? mean + row : 0, rstd + row,
+                      (int)(last - row < GROUP ? last - row : GROUP), cols, far, wanted, centred, &g[row / GROUP]);
 }
-
-static void backward_constants(const void *x, const void *dy, const void *weight, const double *mean, const double *rstd,
-                               ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, int wanted, void *constants) {
-    const fp_mode mode = fp_enter();
-    constants_body(x, dy, weight, mean, rstd, first, last, cols, far, wanted, constants);
-    fp_leave(mode);
-}
+#define CONSTANTS_KERNEL(ROWS, BODY, CENTRED)                                                                                      \
+    NEVER void BODY(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, ptrdiff_t first,    \
+                    ptrdiff_t last, ptrdiff_t cols, int far, int wanted, group_gradient *g) {                                      \
+        take_constants(x, dy, weight, mean, rstd, first, last, cols, far, wanted, CENTRED, g);                                     \
+    }                                                                                                                              \
+    static void ROWS(const void *x, const void *dy, const void *weight, const double *mean, const double *rstd, ptrdiff_t first,   \
+                     ptrdiff_t last, ptrdiff_t cols, int far, int wanted, void *constants) {                                       \
+        const fp_mode mode = fp_enter();                                                                                           \
+        BODY(x, dy, weight, mean, rstd, first, last, cols, far, wanted, constants);                                                \
+        fp_leave(mode);                                                                                                            \
+    }
+CONSTANTS_KERNEL(backward_constants, constants_body, 1)
+CONSTANTS_KERNEL(backward_constants_rms, constants_body_rms, 0)
+#undef CONSTANTS_KERNEL
 
 /* ... then their columns, range after range: into sums that other rows add to as well, or, without sums, dweight and dbias at once */
 NEVER void columns_body(const real *x, const real *dy, const real *weight, const group_gradient *g, ptrdiff_t rows, ptrdiff_t first,

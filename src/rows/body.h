@@ -30,5 +30,9 @@
 
 #include "backward.h"
 
-const ln_rows LN_NAME(ln_rows) = {forward_rows, backward_rows, backward_constants,    backward_columns, fold_blocks,
-                                  PLANES,       GROUP,         sizeof(group_gradient)};
+const ln_rows LN_NAME(ln_rows)[LN_NORMS] = {
+    [LN_LAYER_NORM] = {forward_rows, backward_rows, backward_constants, backward_columns, fold_blocks, PLANES, GROUP,
+                       sizeof(group_gradient)},
+    [LN_RMS_NORM] = {forward_rows_rms, backward_rows_rms, backward_constants_rms, backward_columns, fold_blocks, PLANES, GROUP,
+                     sizeof(group_gradient)},
+};

@@ -14,7 +14,7 @@ ALWAYS int is_without_gradient(const real *dy, const real *weight, ptrdiff_t col
 
 /* Register i's rows' constants from their means. exact: where a test fails, NaN included; without dx, only what is not fit. */
 ALWAYS void set_constants(vd mean, vd rstd, const gradient_means *means, int i, int wanted, group_gradient *g) {
-    const vd size = magnitude(means->mean_h[i]) + magnitude(means->mean_hd[i]) * rstd;
+    const vd size = means->size[i] + magnitude(means->mean_hd[i]) * rstd;
     const vm sized = round_constants(mean, rstd, means, i, size, g) & (size >= SCALE_MIN) & (size * rstd <= SCALE_MAX);
     const vm fit = is_fit(mean, rstd, means->lo[i]) & (rstd >= 1 / RSTD_MAX) & (rstd <= RSTD_MAX);
     store_m(g->fit + i * WD, fit);
@@ -24,31 +24,31 @@ ALWAYS void set_constants(vd mean, vd rstd, const gradient_means *means, int i, 
 /* The exact way for the rows that are marked for it, but for those where h is 0 throughout: their constants are right as they are.
  * Returns whether any is left. */
 NEVER int exact_gradients(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd,
-                          const double *mean_h, const double *mean_hd, int rows, ptrdiff_t cols, group_gradient *g) {
+                          const double *mean_h, const double *mean_hd, int rows, ptrdiff_t cols, int centred, group_gradient *g) {
     int any = 0;
     for (int r = 0; r < rows; ++r) {
         if (!g->exact[r]) continue;
         if (g->fit[r] && mean_h[r] == 0 && mean_hd[r] == 0 && is_without_gradient(dy + r * cols, weight, cols)) {
             g->exact[r] = 0;
         } else {
-            scale_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], rstd[r], &g->rows[r]);
+            scale_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], rstd[r], centred, &g->rows[r]);
             any = 1;
         }
     }
     return any;
 }
 
-/* The constants of `rows` rows (at most GROUP); wanted: dx is */
+/* The constants of `rows` rows (at most GROUP); wanted: dx is; mean: not looked at where not centred */
 ALWAYS void take_gradient(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
-                          ptrdiff_t cols, int far, int wanted, group_gradient *g) {
+                          ptrdiff_t cols, int far, int wanted, const int centred, group_gradient *g) {
     double m[GROUP] = {0}, s[GROUP] = {0}, mean_h[GROUP], mean_hd[GROUP];
     int64_t any_exact = 0;
     gradient_means means;
     for (int r = 0; r < rows; ++r) {
-        m[r] = mean[r];
+        if (centred) m[r] = mean[r];
         s[r] = rstd[r];
     }
-    take_means(x, dy, weight, m, s, rows, cols, far, wanted, &means);
+    take_means(x, dy, weight, m, s, rows, cols, far, wanted, centred, &means);
     EACH(i, REGS)
     set_constants(load_d(m + i * WD), load_d(s + i * WD), &means, i, wanted, g);
     for (int r = 0; r < rows; ++r)
@@ -59,5 +59,5 @@ ALWAYS void take_gradient(const real *x, const real *dy, const real *weight, con
         store_d(mean_h + i * WD, means.mean_h[i]);
         store_d(mean_hd + i * WD, means.mean_hd[i]);
     }
-    g->any_exact = exact_gradients(x, dy, weight, m, s, mean_h, mean_hd, rows, cols, g);
+    g->any_exact = exact_gradients(x, dy, weight, m, s, mean_h, mean_hd, rows, cols, centred, g);
 }

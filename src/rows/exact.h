@@ -61,8 +61,8 @@ ALWAYS int row_power(const real *x, ptrdiff_t cols, int *finite) {
     return -power;
 }
 
-/* Statistics of the scaled row, recentred until the pivot lies near the mean. */
-NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, row_stats *stats) {
+/* Statistics of the scaled row, recentred until the pivot lies near the mean; about 0 where not centred. */
+NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, int centred, row_stats *stats) {
     int finite;
     const int power = row_power(x, cols, &finite);
     stats->exact = 1;
@@ -74,7 +74,7 @@ NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, row_stats
     const double scaled_eps = scale(eps, 2 * power);
     const double n = (double)cols;
     pair total = {0, 0};
-    for (ptrdiff_t j = 0; j < cols; ++j)
+    for (ptrdiff_t j = 0; centred && j < cols; ++j)
         add_to_pair(&total, scale(x[j], power));
     double pivot[GROUP] = {(total.sum + total.error) / n}, limit[GROUP] = {__builtin_inf()};
     row_stats found[GROUP];
@@ -84,7 +84,7 @@ NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, row_stats
         pair sum = {0, 0}, square = {0, 0};
         for (ptrdiff_t j = 0; j < cols; ++j) {
             double d = scale(x[j], power) - pivot[0];
-            add_to_pair(&sum, d);
+            if (centred) add_to_pair(&sum, d);
             add_to_pair(&square, d * d);
         }
         sums.sum[0][0][0] = sum.sum;

@@ -44,7 +44,7 @@ ALWAYS pair mean_of(pair sum, double n) {
 }
 
 /* The constants of a row for the exact way: xhat scaled through x, h = dy · weight through its own exponents. */
-NEVER void scale_gradient(const real *x, const real *dy, const real *weight, ptrdiff_t cols, double mean, double rstd,
+NEVER void scale_gradient(const real *x, const real *dy, const real *weight, ptrdiff_t cols, double mean, double rstd, int centred,
                           exact_row *g) {
     int finite;
     const double n = (double)cols;
@@ -62,12 +62,12 @@ NEVER void scale_gradient(const real *x, const real *dy, const real *weight, ptr
     g->h_power = top == -100000 ? 0 : top;
 
     pair rest = {0, 0}, sum_h = {0, 0}, sum_h_xhat = {0, 0};
-    for (ptrdiff_t j = 0; j < cols; ++j)
+    for (ptrdiff_t j = 0; centred && j < cols; ++j)
         add_to_pair(&rest, scale(x[j], g->power) - g->center);
     g->rest = (rest.sum + rest.error) / n;
     for (ptrdiff_t j = 0; j < cols; ++j) {
         const pair h = scale_h(dy[j], weight ? weight[j] : 1, g->h_power);
-        add_pair(&sum_h, h);
+        if (centred) add_pair(&sum_h, h);
         add_pair(&sum_h_xhat, multiply_scalars(h, scale_xhat(x[j], g)));
     }
     g->mean_h = mean_of(sum_h, n);

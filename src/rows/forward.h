@@ -1,4 +1,4 @@
-/* forward.h: statistics, then y, group of rows after group of rows. */
+/* forward.h: statistics, then y, group of rows after group of rows: layer norm's and RMSNorm's. */
 
 /* Rows whose statistics are taken together: as many as lie close by in the second-level cache until they are written. */
 #define GROUP_BYTES 65536
@@ -60,9 +60,9 @@ ALWAYS int most_rows(ptrdiff_t cols) {
 
 /* Columns j … last − 1 of a row, whichever way it goes; the exact way writes all of them when j is 0 */
 ALWAYS void write_columns(const real *x, const real *weight, const real *bias, ptrdiff_t cols, ptrdiff_t j, ptrdiff_t last,
-                          row_stats *s, int streams, real *y) {
-    real hi, rest;
-    if (!s->exact) split_mean(s, &hi, &rest);
+                          row_stats *s, int streams, const int centred, real *y) {
+    real hi = 0, rest = 0;
+    if (centred && !s->exact) split_mean(s, &hi, &rest);
     if (s->exact) {
         if (j == 0) scale_normalize(x, weight, bias, cols, s, y);
     } else if (streams) {
@@ -75,34 +75,48 @@ ALWAYS void write_columns(const real *x, const real *weight, const real *bias, p
 /* The same, for the spans after a row's first: one copy of it, out of the way of the rows that have one */
 NEVER void write_more(const real *x, const real *weight, const real *bias, ptrdiff_t cols, ptrdiff_t j, ptrdiff_t last,
                       row_stats *s, int streams, real *y) {
-    write_columns(x, weight, bias, cols, j, last, s, streams, y);
+    write_columns(x, weight, bias, cols, j, last, s, streams, 1, y);
+}
+NEVER void write_more_rms(const real *x, const real *weight, const real *bias, ptrdiff_t cols, ptrdiff_t j, ptrdiff_t last,
+                          row_stats *s, int streams, real *y) {
+    write_columns(x, weight, bias, cols, j, last, s, streams, 0, y);
 }
 
-NEVER void forward_body(const real *x, const real *weight, const real *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,
-                        double eps, int far, real *y, double *mean, double *rstd) {
+ALWAYS void take_rows(const real *x, const real *weight, const real *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,
+                      double eps, int far, const int centred, real *y, double *mean, double *rstd) {
     const int most = most_rows(cols), streams = far == LN_IN_MEMORY && y != x;
     for (ptrdiff_t row = first; row < last; row += most) {
         const int rows = (int)(last - row < most ? last - row : most);
         row_stats stats[GROUP];
-        take_statistics(x + row * cols, rows, cols, eps, far, stats);
+        take_statistics(x + row * cols, rows, cols, eps, far, centred, stats);
         const ptrdiff_t span = cols < 2 * SPAN ? cols : SPAN;
         for (int r = 0; r < rows; ++r) {
-            if (mean) mean[row + r] = stats[r].mean;
+            if (centred && mean) mean[row + r] = stats[r].mean;
             if (rstd) rstd[row + r] = stats[r].rstd;
-            write_columns(x + (row + r) * cols, weight, bias, cols, 0, span, &stats[r], streams, y + (row + r) * cols);
+            write_columns(x + (row + r) * cols, weight, bias, cols, 0, span, &stats[r], streams, centred, y + (row + r) * cols);
         }
         for (ptrdiff_t j = span; j < cols; j += span) {
             for (int r = 0; r < rows; ++r)
-                write_more(x + (row + r) * cols, weight, bias, cols, j, cols - j < span ? cols : j + span, &stats[r], streams,
-                           y + (row + r) * cols);
+                (centred ? write_more : write_more_rms)(x + (row + r) * cols, weight, bias, cols, j,
+                                                        cols - j < span ? cols : j + span, &stats[r], streams,
+                                                        y + (row + r) * cols);
         }
     }
     if (streams) stream_end();
 }
 
-static void forward_rows(const void *x, const void *weight, const void *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,
-                         double eps, int far, void *y, double *mean, double *rstd) {
-    const fp_mode mode = fp_enter();
-    forward_body(x, weight, bias, first, last, cols, eps, far, y, mean, rstd);
-    fp_leave(mode);
-}
+/* A norm's kernel, and what it computes under the kernels' own floating-point mode */
+#define FORWARD_KERNEL(ROWS, BODY, CENTRED)                                                                                        \
+    NEVER void BODY(const real *x, const real *weight, const real *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,          \
+                    double eps, int far, real *y, double *mean, double *rstd) {                                                    \
+        take_rows(x, weight, bias, first, last, cols, eps, far, CENTRED, y, mean, rstd);                                           \
+    }                                                                                                                              \
+    static void ROWS(const void *x, const void *weight, const void *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,         \
+                     double eps, int far, void *y, double *mean, double *rstd) {                                                   \
+        const fp_mode mode = fp_enter();                                                                                           \
+        BODY(x, weight, bias, first, last, cols, eps, far, y, mean, rstd);                                                         \
+        fp_leave(mode);                                                                                                            \
+    }
+FORWARD_KERNEL(forward_rows, forward_body, 1)
+FORWARD_KERNEL(forward_rows_rms, forward_body_rms, 0)
+#undef FORWARD_KERNEL

@@ -1,4 +1,5 @@
-/* gradient.h: the two means that dx needs of a row, mean(h) and mean(h · (x − mean)), and what becomes of them.
+/* gradient.h: the two means that dx needs of a row, mean(h) and mean(h · (x − mean)), and what becomes of them. RMSNorm (not centred)
+ * has 0 for its mean and for the first of the two.
  *
  * h = dy · weight is rounded to the row's type first, and only then summed.
  *   fast      float32: gradient_f32.h, float64: gradient_f64.h; good for every offset.
@@ -15,7 +16,7 @@ typedef struct {
 } group_gradient;
 
 /* The means of all rows of a group, WD rows a register; lo: what float64 (float32: float32) lacks of the mean; float64 also has what
- * mean_hd lacks */
+ * mean_hd lacks. size: of h, for what leaves the range: |mean(h)|, where not centred about mean|h| */
 typedef struct {
-    vd lo[REGS], mean_h[REGS], mean_hd[REGS], mean_hd_rest[REGS];
+    vd lo[REGS], mean_h[REGS], mean_hd[REGS], mean_hd_rest[REGS], size[REGS];
 } gradient_means;

@@ -9,7 +9,7 @@
 /* Columns whose products are added before they are widened: two of h · (x − hi), four of h */
 #define STEP 64
 
-/* A step of one row: Σ h by column mod 16, Σ h · (x − hi) by column mod 32 */
+/* A step of one row: Σ h (Σ |h| where not centred) by column mod 16, Σ h · (x − hi) by column mod 32 */
 typedef struct {
     float h[STEP / 4], hd[STEP / 2];
 } step_sums;
@@ -22,7 +22,7 @@ ALWAYS vf load_left(const float *p, ptrdiff_t left) {
 /* h = dy · weight and h · (x − hi) of a step of which `left` columns are there, added up: (0 + 1) + (2 + 3) and 0 + 1, 2 + 3, of sixteen
  * columns each; sixteens: 4, or 2 where the others are not there */
 ALWAYS void add_products(const float *x, const float *dy, const float *weight, ptrdiff_t pitch, ptrdiff_t left, const int sixteens,
-                         const int rows, const vf *hi, step_sums *out) {
+                         const int rows, const int centred, const vf *hi, step_sums *out) {
     EACH(i, 16 / WF) {
         vf h[ABREAST][4], hd[ABREAST][4];
         EACH(k, sixteens) {
@@ -31,7 +31,8 @@ ALWAYS void add_products(const float *x, const float *dy, const float *weight, p
             EACH(r, rows) {
                 const vf dy_r = load_left(dy + r * pitch + at, left - at), x_r = load_left(x + r * pitch + at, left - at);
                 h[r][k] = weight ? dy_r * w : dy_r;
-                hd[r][k] = h[r][k] * (x_r - hi[r]);
+                hd[r][k] = h[r][k] * (centred ? x_r - hi[r] : x_r);
+                if (!centred) h[r][k] = magnitude_f(h[r][k]);
             }
         }
         EACH(r, rows) {
@@ -42,13 +43,13 @@ ALWAYS void add_products(const float *x, const float *dy, const float *weight, p
     }
 }
 ALWAYS void add_left(const float *x, const float *dy, const float *weight, ptrdiff_t pitch, ptrdiff_t left, const int rows,
-                     const vf *hi, step_sums *out) {
+                     const int centred, const vf *hi, step_sums *out) {
     if (left >= STEP)
-        add_products(x, dy, weight, pitch, STEP, 4, rows, hi, out);
+        add_products(x, dy, weight, pitch, STEP, 4, rows, centred, hi, out);
     else if (left > STEP / 2)
-        add_products(x, dy, weight, pitch, left, 4, rows, hi, out);
+        add_products(x, dy, weight, pitch, left, 4, rows, centred, hi, out);
     else
-        add_products(x, dy, weight, pitch, left, 2, rows, hi, out);
+        add_products(x, dy, weight, pitch, left, 2, rows, centred, hi, out);
 }
 
 /* A row's sums so far: sixteen lanes of float64 */
@@ -66,16 +67,16 @@ ALWAYS void add_step(const step_sums *step, const int first, row_products *s) {
     }
 }
 
-/* Σ h and Σ h · (x − hi) of `rows` rows: lane i + lane i + 8 of sixteen lanes. A step's sums are widened, from memory, under the
+/* Σ h (where not centred Σ |h|) and Σ h · (x − hi) of `rows` rows: lane i + lane i + 8 of sixteen lanes. A step's sums are widened, from memory, under the
  * next step's products: from registers, or at once, it took a quarter longer. */
 ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, ptrdiff_t cols, const int rows, const float *mean,
-                         int far, vd (*h_sum)[REGS], vd (*hd_sum)[REGS]) {
+                         int far, const int centred, vd (*h_sum)[REGS], vd (*hd_sum)[REGS]) {
     step_sums room[2][ABREAST];
     row_products s[ABREAST];
     vf hi[ABREAST];
     EACH(r, rows) hi[r] = splat_f(mean[r]);
-    add_left(x, dy, weight, cols, cols, rows, hi, room[0]);
-    if (cols > STEP) add_left(x + STEP, dy + STEP, weight ? weight + STEP : 0, cols, cols - STEP, rows, hi, room[1]);
+    add_left(x, dy, weight, cols, cols, rows, centred, hi, room[0]);
+    if (cols > STEP) add_left(x + STEP, dy + STEP, weight ? weight + STEP : 0, cols, cols - STEP, rows, centred, hi, room[1]);
     EACH(r, rows) add_step(&room[0][r], 1, &s[r]);
     int at = 1;
     for (ptrdiff_t j = 2 * STEP; j < cols; j += STEP, at ^= 1) {
@@ -85,7 +86,7 @@ ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, p
                 fetch_ahead(dy + r * cols + j, STEP);
             }
         }
-        add_left(x + j, dy + j, weight ? weight + j : 0, cols, cols - j, rows, hi, room[at ^ 1]);
+        add_left(x + j, dy + j, weight ? weight + j : 0, cols, cols - j, rows, centred, hi, room[at ^ 1]);
         EACH(r, rows) add_step(&room[at][r], 0, &s[r]);
     }
     if (cols > STEP) EACH(r, rows) add_step(&room[at][r], 0, &s[r]);
@@ -97,7 +98,7 @@ ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, p
 
 /* mean(h) and mean(h · (x − mean)) = mean(h · (x − hi)) − lo · mean(h), for `rows` rows; 0 where dx is not wanted */
 ALWAYS void take_means(const float *x, const float *dy, const float *weight, const double *mean, const double *rstd, int rows,
-                       ptrdiff_t cols, int far, int wanted, gradient_means *means) {
+                       ptrdiff_t cols, int far, int wanted, const int centred, gradient_means *means) {
     (void)rstd;
     const vd share = splat_d(1 / (double)cols);
     vd h[GROUP][REGS], hd[GROUP][REGS];
@@ -106,7 +107,7 @@ ALWAYS void take_means(const float *x, const float *dy, const float *weight, con
         const vd mean_i = load_d(mean + i * WD);
         store_h(hi + i * WD, narrow(mean_i));
         means->lo[i] = mean_i - widen(narrow(mean_i));
-        means->mean_h[i] = means->mean_hd[i] = (vd){0};
+        means->mean_h[i] = means->mean_hd[i] = means->size[i] = (vd){0};
     }
     if (!wanted) return;
     for (int r = 0, some; r < GROUP; r += some) { /* in a loop for each case it took a tenth longer where rows are short */
@@ -115,17 +116,19 @@ ALWAYS void take_means(const float *x, const float *dy, const float *weight, con
         if (r >= rows)
             EACH(i, REGS) h[r][i] = hd[r][i] = (vd){0};
         else if (some == ABREAST && weight)
-            sum_gradient(x + at, dy + at, weight, cols, ABREAST, hi + r, far, h + r, hd + r);
+            sum_gradient(x + at, dy + at, weight, cols, ABREAST, hi + r, far, centred, h + r, hd + r);
         else if (weight)
-            sum_gradient(x + at, dy + at, weight, cols, 1, hi + r, far, h + r, hd + r);
+            sum_gradient(x + at, dy + at, weight, cols, 1, hi + r, far, centred, h + r, hd + r);
         else
             for (int k = 0; k < some; ++k)
-                sum_gradient(x + at + k * cols, dy + at + k * cols, 0, cols, 1, hi + r + k, far, h + r + k, hd + r + k);
+                sum_gradient(x + at + k * cols, dy + at + k * cols, 0, cols, 1, hi + r + k, far, centred, h + r + k, hd + r + k);
     }
     sum_lanes(h, 0, 0, means->mean_h, 0);
     sum_lanes(hd, 0, 0, means->mean_hd, 0);
     EACH(i, REGS) {
         means->mean_h[i] *= share;
+        means->size[i] = magnitude(means->mean_h[i]);
+        if (!centred) means->mean_h[i] = (vd){0};
         means->mean_hd[i] = means->mean_hd[i] * share - means->lo[i] * means->mean_h[i];
     }
 }

@@ -29,7 +29,7 @@ ALWAYS void load_products(const double *dy, const double *weight, ptrdiff_t j, i
 
 /* `above`: no less than twice what Σ |x − mean| of a chunk comes to in a lane, from which those sums start, as in statistics_f64.h */
 ALWAYS void center_gradient(const double *x, const double *dy, const double *weight, ptrdiff_t cols, double mean, double above_,
-                            int r, int far, gradient_lanes *out) {
+                            int r, int far, const int centred, gradient_lanes *out) {
     const vd m = splat_d(mean), above = splat_d(above_);
     vd h_sum[REGS], h_error[REGS], hd_sum[REGS], hd_error[REGS], size[REGS];
     EACH(i, REGS) h_sum[i] = h_error[i] = hd_sum[i] = hd_error[i] = size[i] = (vd){0};
@@ -47,17 +47,19 @@ ALWAYS void center_gradient(const double *x, const double *dy, const double *wei
             }
             EACH(i, REGS) {
                 vd d[4], h[4];
-                load_centred(x, j, i, cols, m, 4, d);
+                load_centred(x, j, i, cols, m, centred ? 4 : 0, d);
                 load_products(dy, weight, j, i, cols, h);
-                EACH(k, 4) add_beneath(&d_sum[i], &d_error[i], d[k]);
-                two_sum(&h_sum[i], &h_error[i], (h[0] + h[1]) + (h[2] + h[3]));
+                if (centred) {
+                    EACH(k, 4) add_beneath(&d_sum[i], &d_error[i], d[k]);
+                    two_sum(&h_sum[i], &h_error[i], (h[0] + h[1]) + (h[2] + h[3]));
+                }
                 two_sum(&hd_sum[i], &hd_error[i], multiply_add(h[1], d[1], h[0] * d[0]) + multiply_add(h[3], d[3], h[2] * d[2]));
                 size[i] += (magnitude(h[0]) + magnitude(h[1])) + (magnitude(h[2]) + magnitude(h[3]));
             }
         }
         EACH(i, REGS) {
             d_sum[i] = d_sum[i] - above;
-            if (first) {
+            if (centred && first) {
                 two_sum(&d_sum[i], &d_error[i], out->d[r][i]);
                 d_error[i] += out->d_error[r][i];
             }
@@ -97,35 +99,47 @@ NEVER void sum_precisely(const double *x, const double *dy, const double *weight
 }
 
 /* lo, mean(h) and mean(h · (x − mean)) from the lanes; and for which rows products by trees are good enough */
-ALWAYS void finish_means(gradient_lanes *lanes, double cols, const double *rstd, gradient_means *means, int64_t *good) {
+ALWAYS void finish_means(gradient_lanes *lanes, double cols, const double *rstd, const int centred, gradient_means *means,
+                         int64_t *good) {
     vd d[REGS], d_error[REGS], h[REGS], h_error[REGS], hd[REGS], hd_error[REGS], size[REGS];
-    sum_lanes(lanes->d, lanes->d_error, 1, d, d_error);
-    sum_lanes(lanes->h, lanes->h_error, 1, h, h_error);
+    if (centred) {
+        sum_lanes(lanes->d, lanes->d_error, 1, d, d_error);
+        sum_lanes(lanes->h, lanes->h_error, 1, h, h_error);
+    }
     sum_lanes(lanes->hd, lanes->hd_error, 1, hd, hd_error);
     sum_lanes(lanes->size, 0, 0, size, 0);
     EACH(i, REGS) {
         vd rest;
         const vd n = splat_d(cols);
-        means->lo[i] = divide_pair(d[i], d_error[i], n, &rest);
-        means->mean_h[i] = divide_pair(h[i], h_error[i], n, &rest);
-        means->mean_h[i] += rest;
-        two_sum(&hd[i], &hd_error[i], -(means->lo[i] * (h[i] + h_error[i])));
+        means->lo[i] = means->mean_h[i] = (vd){0};
+        if (centred) {
+            means->lo[i] = divide_pair(d[i], d_error[i], n, &rest);
+            means->mean_h[i] = divide_pair(h[i], h_error[i], n, &rest);
+            means->mean_h[i] += rest;
+            two_sum(&hd[i], &hd_error[i], -(means->lo[i] * (h[i] + h_error[i])));
+        }
+        means->size[i] = centred ? magnitude(means->mean_h[i]) : size[i] / n;
         means->mean_hd[i] = divide_pair(hd[i], hd_error[i], n, &means->mean_hd_rest[i]);
         store_m(good + i * WD, magnitude(hd[i]) * load_d(rstd + i * WD) <= 0.4375 * size[i]);
     }
 }
 
-/* lo, mean(h) and mean(h · (x − mean)) of `rows` rows; without dx lo alone counts, which dweight needs */
+/* lo, mean(h) and mean(h · (x − mean)) of `rows` rows; without dx lo alone counts, which dweight needs; where not centred, nothing does */
 ALWAYS void take_means(const double *x, const double *dy, const double *weight, const double *mean, const double *rstd, int rows,
-                       ptrdiff_t cols, int far, int wanted, gradient_means *means) {
+                       ptrdiff_t cols, int far, int wanted, const int centred, gradient_means *means) {
     gradient_lanes lanes;
     int64_t good[GROUP];
     int again = 0;
+    if (!centred && !wanted) {
+        memset(means, 0, sizeof *means);
+        return;
+    }
     /* Σ |x − mean| of n elements is at most √(n · D) σ, and σ at most 1 / rstd */
     const double n = (double)(((cols < CHUNK ? cols : CHUNK) + 7) / 8), above = 4 * root(splat_d(n * (double)cols))[0];
     for (int r = 0; r < GROUP; ++r) {
         if (r < rows) {
-            center_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], above / rstd[r], r, far, &lanes);
+            center_gradient(x + r * cols, dy + r * cols, weight, cols, centred ? mean[r] : 0, centred ? above / rstd[r] : 0, r, far,
+                            centred, &lanes);
         } else {
             EACH(i, REGS) {
                 lanes.d[r][i] = lanes.d_error[r][i] = lanes.h[r][i] = lanes.h_error[r][i] = (vd){0};
@@ -133,13 +147,13 @@ ALWAYS void take_means(const double *x, const double *dy, const double *weight, 
             }
         }
     }
-    finish_means(&lanes, (double)cols, rstd, means, good);
+    finish_means(&lanes, (double)cols, rstd, centred, means, good);
     for (int r = 0; wanted && r < rows; ++r) {
         if (good[r]) continue;
         sum_precisely(x + r * cols, dy + r * cols, weight, cols, mean[r], r, &lanes);
         again = 1;
     }
-    if (again) finish_means(&lanes, (double)cols, rstd, means, good);
+    if (again) finish_means(&lanes, (double)cols, rstd, centred, means, good);
 }
 
 /* The rows for which lo is no more than a sixteenth of σ */

@@ -1,10 +1,13 @@
 /* statistics.h: mean and rstd of a group of rows. Knows sums and their errors. Does not know weights or gradients.
  *
+ * centred, a constant of every function that has it: 1 for layer norm, 0 for RMSNorm, whose statistics are about 0: no mean.
+ *
  * A row goes to the first of three ways that is exact enough for it; which one depends on the row alone.
  *   raw       float32 only. Σ x and Σ x² in float64: every square is exact, so the only errors are those of adding, below
  *             2^-44 of Σ x². Good while mean² ≤ 2^18 · (var + eps): rstd is then off by less than 2^-27.
  *   centred   Σ (x − pivot) and Σ (x − pivot)² about a pivot near the mean (float32: the raw mean; float64: that of a sample), as
  *             pairs of float64, rstd in double-double. A pivot further off than half a σ is moved, once. Good for every offset.
+ *             RMSNorm's float64: the same about 0.
  *   exact     the row scaled by a power of two (exact.h): what overflows, underflows or is not finite. */
 
 /* Rows finished together: their lanes, divisions and roots share one latency. */

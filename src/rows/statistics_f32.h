@@ -1,8 +1,8 @@
 /* statistics_f32.h: the raw way of float32, for a group of rows: sums of exact products in float64. What it cannot do is left to the
  * centred way. */
 
-/* Σ x and Σ x² of `rows` rows: a chunk's lanes, element j in lane j mod 16, then lane i + lane i + 8 */
-ALWAYS void sum_chunk(const float *x, ptrdiff_t pitch, ptrdiff_t cols, const int rows, int far, vd (*sum)[REGS],
+/* Σ x, which is 0 where not centred, and Σ x² of `rows` rows: a chunk's lanes, element j in lane j mod 16, then lane i + lane i + 8 */
+ALWAYS void sum_chunk(const float *x, ptrdiff_t pitch, ptrdiff_t cols, const int rows, int far, const int centred, vd (*sum)[REGS],
                       vd (*square)[REGS]) {
     vd s[ABREAST][2 * REGS], q[ABREAST][2 * REGS];
     EACH(r, rows) EACH(i, 2 * REGS) s[r][i] = q[r][i] = (vd){0};
@@ -11,7 +11,7 @@ ALWAYS void sum_chunk(const float *x, ptrdiff_t pitch, ptrdiff_t cols, const int
         if (far) EACH(r, rows) fetch_ahead(x + r * pitch + j, 16);
         EACH(r, rows) EACH(i, 2 * REGS) {
             const vd x_i = load_wide(x + r * pitch + j + i * WD);
-            s[r][i] = i % 2 ? plus_d(x_i, s[r][i]) : s[r][i] + x_i;
+            if (centred) s[r][i] = i % 2 ? plus_d(x_i, s[r][i]) : s[r][i] + x_i;
             q[r][i] = add_exact_product(x_i, x_i, q[r][i]);
         }
     }
@@ -20,7 +20,7 @@ ALWAYS void sum_chunk(const float *x, ptrdiff_t pitch, ptrdiff_t cols, const int
             const int n = left_of(j + i * WD, cols);
             if (n > 0) {
                 const vd x_i = load_part_wide(x + r * pitch + j + i * WD, n);
-                s[r][i] += x_i;
+                if (centred) s[r][i] += x_i;
                 q[r][i] = add_exact_product(x_i, x_i, q[r][i]);
             }
         }
@@ -32,7 +32,7 @@ ALWAYS void sum_chunk(const float *x, ptrdiff_t pitch, ptrdiff_t cols, const int
 }
 
 /* Σ x and Σ x² of a group's rows, chunk after chunk; what stands for unused rows is 0 */
-ALWAYS void sum_rows(const float *x, int rows, ptrdiff_t cols, int far, vd *sum, vd *square) {
+ALWAYS void sum_rows(const float *x, int rows, ptrdiff_t cols, int far, const int centred, vd *sum, vd *square) {
     vd s[GROUP][REGS], q[GROUP][REGS];
     EACH(i, REGS) sum[i] = square[i] = (vd){0};
     for (int r = rows; r < GROUP; ++r)
@@ -41,22 +41,23 @@ ALWAYS void sum_rows(const float *x, int rows, ptrdiff_t cols, int far, vd *sum,
         const ptrdiff_t width = cols - j < CHUNK ? cols - j : CHUNK;
         int r = 0;
         for (; r + ABREAST <= rows; r += ABREAST)
-            sum_chunk(x + r * cols + j, cols, width, ABREAST, far, s + r, q + r);
+            sum_chunk(x + r * cols + j, cols, width, ABREAST, far, centred, s + r, q + r);
         for (; r < rows; ++r)
-            sum_chunk(x + r * cols + j, cols, width, 1, far, s + r, q + r);
-        vd part[REGS], part_square[REGS];
-        sum_lanes(s, 0, 0, part, 0);
-        sum_lanes(q, 0, 0, part_square, 0);
-        EACH(i, REGS) {
-            sum[i] += part[i];
-            square[i] += part_square[i];
+            sum_chunk(x + r * cols + j, cols, width, 1, far, centred, s + r, q + r);
+        vd part[REGS];
+        if (centred) {
+            sum_lanes(s, 0, 0, part, 0);
+            EACH(i, REGS) sum[i] += part[i];
         }
+        sum_lanes(q, 0, 0, part, 0);
+        EACH(i, REGS) square[i] += part[i];
     }
 }
 
 /* The centred way: Σ (x − pivot), Σ (x − pivot)² of row r, element j in lane j mod 8, by trees of four and TwoSum: float64 has bits to
  * spare for that. Good for every row. */
-ALWAYS double center_row(const float *x, ptrdiff_t cols, double pivot, double spread, int r, int far, centred_sums *out) {
+ALWAYS double center_row(const float *x, ptrdiff_t cols, double pivot, double spread, int r, int far, const int centred,
+                         centred_sums *out) {
     (void)spread;
     const vd p = splat_d(pivot);
     vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
@@ -66,7 +67,7 @@ ALWAYS double center_row(const float *x, ptrdiff_t cols, double pivot, double sp
         EACH(i, REGS) {
             vd d[4];
             load_centred(x, j, i, cols, p, 2, d);
-            two_sum(&sum[i], &sum_error[i], (d[0] + d[1]) + (d[2] + d[3]));
+            if (centred) two_sum(&sum[i], &sum_error[i], (d[0] + d[1]) + (d[2] + d[3]));
             two_sum(&square[i], &square_error[i], plus_d(d[0] * d[0], d[1] * d[1]) + plus_d(d[2] * d[2], d[3] * d[3]));
         }
     }
@@ -80,15 +81,15 @@ ALWAYS double center_row(const float *x, ptrdiff_t cols, double pivot, double sp
 }
 
 /* Statistics from Σ x and Σ x² where they are good for it; returns whether any row wants the centred way, about its pivot. */
-ALWAYS int first_statistics(const float *x, int rows, ptrdiff_t cols, double eps, int far, double *pivot, double *spread,
-                            int64_t *wanted, row_stats *stats) {
+ALWAYS int first_statistics(const float *x, int rows, ptrdiff_t cols, double eps, int far, const int centred, double *pivot,
+                            double *spread, int64_t *wanted, row_stats *stats) {
     (void)spread;
     vd sum[REGS], square[REGS];
     const vd n = splat_d((double)cols);
     int64_t any = 0;
-    sum_rows(x, rows, cols, far, sum, square);
+    sum_rows(x, rows, cols, far, centred, sum, square);
     EACH(i, REGS) {
-        const vd mean = sum[i] / n;
+        const vd mean = centred ? sum[i] / n : (vd){0};
         const vd v = (square[i] / n - mean * mean) + eps;
         const vd rstd = 1.0 / root(v);
         const vm good = (mean * mean <= 0x1p18 * v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);

@@ -14,12 +14,14 @@
 
 #define WF (LN_BYTES / 4)
 typedef float vf __attribute__((vector_size(LN_BYTES)));
+typedef int32_t vi __attribute__((vector_size(LN_BYTES)));
 typedef vf vf_at __attribute__((aligned(4), may_alias));
 
 ALWAYS vf load_f(const float *p) { return *(const vf_at *)p; }
 ALWAYS void store_f(float *p, vf v) { *(vf_at *)p = v; }
 /* s − 0 is s for every s, −0 too, so that the compiler drops the subtraction. */
 ALWAYS vf splat_f(float s) { return s - (vf){0}; }
+ALWAYS vf magnitude_f(vf v) { return (vf)((vi)v & INT32_MAX); }
 
 /* a · b + c, rounded twice: not contracted (float64's, in multiply_add.h, rounds once) */
 ALWAYS vf multiply_add_f(vf a, vf b, vf c) { return a * b + c; }
