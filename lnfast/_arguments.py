@@ -16,7 +16,7 @@ from lnfast import _checks, _finite, _out
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
-T = TypeVar("T", bound="LayerNormCache | RMSNormCache")
+T = TypeVar("T", "LayerNormCache", "RMSNormCache")
 
 
 class LayerNormCache(NamedTuple):
