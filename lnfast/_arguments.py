@@ -7,7 +7,7 @@ the caller's before every argument has been checked. What runs code of the calle
 an __index__) comes first, so that it can change no array that has been looked at.
 """
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +16,6 @@ from lnfast import _checks, _finite, _out
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
-T = TypeVar("T", "LayerNormCache", "RMSNormCache")
 
 
 class LayerNormCache(NamedTuple):
@@ -212,7 +211,7 @@ def backward(
     return args._replace(dx=_out.destination(target, args.x, in_place=in_place, apart=apart))
 
 
-def fields(cache: Any, record: type[T]) -> T:
+def fields(cache: Any, record: type[Record]) -> Any:
     """The record itself, whatever a subclass says of it; TypeError or ValueError for none."""
     names = record._fields
     if not issubclass(type(cache), record):

@@ -36,7 +36,7 @@ class Parameters:
         what = f"normalized_shape {self.normalized_shape} is no shape of an array"
         return _checks.ask(what, np.full, self.normalized_shape, value, dtype)
 
-    def _own(self, cache: Any, record: type[_arguments.T]) -> _arguments.T:
+    def _own(self, cache: Any, record: type[_arguments.Record]) -> Any:
         """The cache, once it is known to be of a layer of this shape."""
         # What `forward` made has this layer's own tuple; what is built by hand is looked at.
         own = _arguments.fields(cache, record)
