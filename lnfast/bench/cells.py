@@ -50,7 +50,7 @@ class Cell:
         return arrays * self.rows * self.cols * np.dtype(self.dtype).itemsize
 
     def __str__(self) -> str:
-        return f"{self.shape} {self.dtype} {self.direction}"
+        return f"{self.shape} {self.dtype} {self.norm} {self.direction}"
 
 
 @dataclass(frozen=True)
