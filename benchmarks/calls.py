@@ -14,8 +14,8 @@ from statistics import median
 import numpy as np
 
 import lnfast
-from lnfast.bench import present, take_turns
-from lnfast.bench.cells import EPS, GRID, Cell, make_operands
+from lnfast.bench import prepare, present, take_turns
+from lnfast.bench.cells import EPS, GRID, NORMS, Cell, make_operands
 from lnfast.bench.command import parse_seconds
 from lnfast.bench.peers import PEERS
 from lnfast.machine import describe, look_around
@@ -48,16 +48,16 @@ def measure(cols, dtype, peers, seconds):
         calls = {**calls_of_lnfast(operands), **yardsticks(operands)}
         for peer in peers:
             stack.enter_context(peer.on_threads(1))
-            calls[f"{peer.name} functional.layer_norm"] = peer.forward(
-                operands.x, operands.weight, operands.bias, EPS
-            )
+            for norm in NORMS:
+                calls[f"{peer.name} functional.{norm}"] = prepare(peer, "forward", operands, norm)
         return {name: median(times) for name, times in take_turns(calls, seconds).items()}
 
 
 def calls_of_lnfast(operands):
     x, dy, weight, bias = operands.x, operands.dy, operands.weight, operands.bias
-    forward = x, weight.shape, weight, bias, EPS
+    forward, rms = (x, weight.shape, weight, bias, EPS), (x, weight.shape, weight, EPS)
     _, cache = lnfast.layer_norm_forward(*forward)
+    _, rms_cache = lnfast.rms_norm_forward(*rms)
     layer = lnfast.LayerNorm(weight.size, dtype=x.dtype)
     return {
         "layer_norm": partial(lnfast.layer_norm, *forward),
@@ -65,6 +65,9 @@ def calls_of_lnfast(operands):
         "layer_norm, num_threads=1": partial(lnfast.layer_norm, *forward, num_threads=1),
         "layer_norm_forward": partial(lnfast.layer_norm_forward, *forward),
         "layer_norm_backward": partial(lnfast.layer_norm_backward, dy, cache),
+        "rms_norm": partial(lnfast.rms_norm, *rms),
+        "rms_norm_forward": partial(lnfast.rms_norm_forward, *rms),
+        "rms_norm_backward": partial(lnfast.rms_norm_backward, dy, rms_cache),
         "LayerNorm: layer(x)": partial(layer, x),
         "LayerNorm: layer.forward(x)": partial(layer.forward, x),
         "LayerNorm: layer.backward(dy, cache)": partial(layer.backward, dy, cache),

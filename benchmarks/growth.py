@@ -11,7 +11,6 @@ which the speed-ups leave out. `lnfast bench --from growth.json` reads the file.
 
 import argparse
 from contextlib import ExitStack
-from functools import partial
 from math import log
 from statistics import linear_regression
 
@@ -48,11 +47,8 @@ class OneThread(type(OURS)):
 
     name = "lnfast, one thread"
 
-    def forward(self, *arguments):
-        return partial(super().forward(*arguments), num_threads=1)
-
-    def backward(self, *arguments):
-        return partial(super().backward(*arguments), num_threads=1)
+    def options(self, x):
+        return {"num_threads": 1}
 
 
 ONE_THREAD = OneThread()

@@ -33,7 +33,7 @@ def look_around(peers: Sequence[Peer], num_threads: int) -> Machine:
     config = lnfast.config()
     versions = {"lnfast": config["version"], "Python": platform.python_version()}
     versions |= {"NumPy": np.__version__}
-    versions |= {peer.name: peer.version() for peer in peers if peer.is_layer_norm}
+    versions |= {peer.name: peer.version() for peer in peers if not peer.is_copy}
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return Machine(cpu_model(), config["isa"], config["compiler"], num_threads, load, versions)
 

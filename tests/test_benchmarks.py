@@ -45,6 +45,7 @@ def test_calls(run):
     assert lines[start].split()[-2:] == ["1×768", "1×8"]
     times = dict(line.split("  ", 1) for line in lines[start + 1 :])
     assert {"layer_norm", "layer_norm, out=", "LayerNorm: layer(x)", "np.add(x, x)"} <= times.keys()
+    assert {"rms_norm", "rms_norm_forward", "rms_norm_backward"} <= times.keys()
     assert all(int(time) > 0 for pair in times.values() for time in pair.replace(",", "").split())
 
 
@@ -62,3 +63,10 @@ def test_growth(run, tmp_path):
     with file.open(encoding="utf-8") as text:
         assert len(bench_report.read(text).cells) == 16
     assert not plot or picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["avx512.json", "avx2.json", "growth.json"])
+def test_results_are_read(name):
+    """Those too from before a cell said which norm it measures."""
+    with (SCRIPTS / "results" / name).open(encoding="utf-8") as text:
+        assert bench_report.read(text).norm == "layer_norm"

@@ -15,6 +15,7 @@ import pytest
 import lnfast
 from lnfast import bench, cli, progress
 from lnfast.bench import command as bench_command
+from lnfast.bench.cells import NORMS
 from lnfast.bench.peers import COPIES, PEERS, REFILLING, c_loops, peer
 
 COMMAND = str(Path(sys.executable).with_name("lnfast"))
@@ -83,12 +84,16 @@ def test_version():
     assert done("--version") == f"lnfast {lnfast.__version__}\n"
 
 
-def test_bench(tmp_path):
-    text = done(*TINY, "--json", str(tmp_path / "bench.json"))
+@pytest.mark.parametrize(
+    "options, norm", [([], "layer_norm"), (["--norm", "rms_norm"], "rms_norm")]
+)
+def test_bench(options, norm, tmp_path):
+    text = done(*TINY, *options, "--json", str(tmp_path / "bench.json"))
     config = lnfast.config()
     top, versions = text.splitlines()[:2]
     assert config["isa"] in top and config["compiler"] in top
     assert f"NumPy {np.__version__}" in versions and ("PyTorch" in versions) == TORCH
+    assert re.search(rf"^{norm} +lnfast\b", text, re.MULTILINE)
     for direction in ("forward", "backward"):
         assert re.search(rf"^3×8 +float32 {direction} +[0-9]", text, re.MULTILINE)
         assert f"{direction}: geometric mean" in text and f"{direction}: smallest" in text
@@ -98,8 +103,8 @@ def test_bench(tmp_path):
     assert report["machine"]["isa"] == config["isa"]
     assert report["machine"]["num_threads"] == config["num_threads"]
     for measured, direction in zip(report["cells"], ("forward", "backward"), strict=True):
-        cell = {"rows": 3, "cols": 8, "dtype": "float32", "direction": direction}
-        assert measured["cell"] == cell
+        cell = bench.Cell(3, 8, "float32", direction, norm)
+        assert bench.Cell(**measured["cell"]) == cell and measured["cell"]["norm"] == norm
         assert measured["turns"] >= bench.MIN_TURNS
         timings = measured["timings"]
         expected = names_of([peer for peer in PEERS.values() if peer.by_default])
@@ -129,8 +134,10 @@ def test_bench_limits():
     assert ", 1 thread, " in text and "PyTorch" not in text
 
 
-def test_bench_calls_of_one_row_are_named():
-    text = done("bench", "--shape", "1x768", "--forward", "--seconds", "0.05", "--peers", "numpy")
+@pytest.mark.parametrize("norm", NORMS)
+def test_bench_calls_of_one_row_are_named(norm):
+    options = ["--shape", "1x768", "--forward", "--seconds", "0.05", "--peers", "numpy"]
+    text = done("bench", "--norm", norm, *options)
     assert re.search(r"^one whole call at 1×768.*: lnfast [0-9.]+ µs, NumPy", text, re.MULTILINE)
 
 
@@ -145,6 +152,7 @@ def test_bench_calls_of_one_row_are_named():
         (["bench", "--shape", "2x3x4"], "'2x3x4' is no shape"),
         (["bench", "--shape", "-1x4"], "--shape"),
         (["bench", "--dtype", "float16"], "'float16'"),
+        (["bench", "--norm", "batch_norm"], "'batch_norm'"),
         (["bench", "--peers", "numpy,matlab"], "'matlab' is none of lnfast, copy, pytorch"),
         (["bench", "--peers", ""], "'' is none of"),
         (["bench", "--threads", "0"], "'0' is no number of threads"),
@@ -157,6 +165,7 @@ def test_bench_calls_of_one_row_are_named():
         (["bench", "--from", "no/such/file"], "argument --from"),
         (["bench", "--from", __file__], "argument --from: no report"),
         (["bench", "--from", __file__, "--quick"], "--from measures nothing"),
+        (["bench", "--from", __file__, "--norm", "rms_norm"], "--from measures nothing"),
     ],
 )
 def test_wrong_arguments(arguments, message, tmp_path, monkeypatch):
@@ -204,15 +213,15 @@ def test_missing_peer_is_named_and_left_out(monkeypatch, capsys):
     assert re.search(r"^3×8 +float32 forward", text, re.MULTILINE)
 
 
-def break_numpy(monkeypatch, change):
-    """Let the NumPy peer's forward results pass through change."""
-    forward = PEERS["numpy"].forward
+def break_numpy(monkeypatch, change, method="forward"):
+    """Let the results of one of the NumPy peer's methods pass through change."""
+    whole = getattr(PEERS["numpy"], method)
 
     def broken(*operands):
-        call = forward(*operands)
+        call = whole(*operands)
         return lambda: change(call())
 
-    monkeypatch.setattr(PEERS["numpy"], "forward", broken)
+    monkeypatch.setattr(PEERS["numpy"], method, broken)
 
 
 def fail(y):
@@ -233,8 +242,31 @@ def test_wrong_result_is_reported(change, problem, monkeypatch, capsys):
     break_numpy(monkeypatch, change)
     assert cli.main([*TINY, "--peers", "numpy"]) == 1
     text = capsys.readouterr().out
-    assert f"WRONG: NumPy, 3×8 float32 forward: {problem}" in text
-    assert "NumPy, 3×8 float32 backward" not in text
+    assert f"WRONG: NumPy, 3×8 float32 layer_norm forward: {problem}" in text
+    assert "NumPy, 3×8 float32 layer_norm backward" not in text
+
+
+@pytest.mark.parametrize(
+    "method, change, problem",
+    [
+        ("rms_forward", lambda y: y + 1, "forward: y is off by"),
+        ("rms_backward", lambda results: (results[0] + 1, results[1]), "backward: dx is off by"),
+        ("rms_backward", lambda results: (results[0], -results[1]), "backward: dweight is off by"),
+    ],
+)
+def test_wrong_result_of_rms_norm_is_reported(method, change, problem, monkeypatch, capsys):
+    break_numpy(monkeypatch, change, method)
+    assert cli.main([*TINY, "--norm", "rms_norm", "--peers", "numpy"]) == 1
+    assert f"WRONG: NumPy, 3×8 float32 rms_norm {problem}" in capsys.readouterr().out
+
+
+def test_peer_without_rms_norm_has_no_time(monkeypatch, capsys):
+    """Neither layer norm's in its place."""
+    for method in ("rms_forward", "rms_backward"):
+        monkeypatch.setattr(PEERS["numpy"], method, getattr(peer.Peer(), method))
+    assert cli.main([*TINY, "--norm", "rms_norm", "--peers", "numpy"]) == 0
+    rows = re.findall(r"^3×8 +float32 +(\w+) .* (\S+)$", capsys.readouterr().out, re.MULTILINE)
+    assert rows == [("forward", "–"), ("backward", "–")]
 
 
 def test_measuring_puts_the_thread_cap_back():
@@ -269,13 +301,16 @@ def test_with_numpy_alone(monkeypatch, capsys):
 def test_a_copy_that_copies_wrongly_is_reported(monkeypatch, capsys):
     monkeypatch.setattr(COPIES[0], "forward", lambda x, *others: lambda: x + 1)
     assert cli.main([*TINY, "--peers", "lnfast", "--forward"]) == 1
-    assert "WRONG: copy (NumPy), 3×8 float32 forward: y is off by" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "WRONG: copy (NumPy), 3×8 float32 layer_norm forward: y is off by" in text
 
 
-def test_table_and_plot_from_a_report(tmp_path):
+@pytest.mark.parametrize("norm", NORMS)
+def test_table_and_plot_from_a_report(norm, tmp_path):
     pytest.importorskip("matplotlib")
     report, first, again = (str(tmp_path / name) for name in ("r.json", "1.png", "2.png"))
-    table = done(*TINY, "--peers", "numpy", "--json", report, "--plot", first)
+    options = ["--norm", norm, "--peers", "numpy", "--json", report, "--plot", first]
+    table = done(*TINY, *options)
     assert done("bench", "--from", report, "--plot", again) == table
     for file in (first, again):
         assert Path(file).read_bytes().startswith(b"\x89PNG")
@@ -302,7 +337,7 @@ def test_progress(tqdm, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert cli.main([*TINY, "--peers", "lnfast"]) == 0
     shown = capsys.readouterr().err
-    assert "3×8 float32 backward" in shown and ("1/2  " in shown) == (not tqdm)
+    assert "3×8 float32 layer_norm backward" in shown and ("1/2  " in shown) == (not tqdm)
 
 
 def test_peers_by_name():

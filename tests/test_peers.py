@@ -1,4 +1,4 @@
-"""Every peer of the benchmark gives what the definition says, each copy what it copies.
+"""Every peer of the benchmark gives what the definitions say, each copy what it copies.
 
 Each in a process of its own, since some leave threads behind that no fork survives:
 `python -P tests/test_peers.py NAME` prints what is wrong with a peer.
@@ -6,11 +6,12 @@ Each in a process of its own, since some leave threads behind that no fork survi
 
 import subprocess
 import sys
+from itertools import product
 
 import pytest
 
 from lnfast import bench
-from lnfast.bench.cells import DIRECTIONS, GRID
+from lnfast.bench.cells import DIRECTIONS, GRID, NORMS
 from lnfast.bench.peers import COPIES, PEERS
 
 # One element; less than a cache line; rows of which only some are compared; sums of dweight in
@@ -21,7 +22,7 @@ THREADS = bench.available_threads()
 
 
 @pytest.mark.parametrize("name", EVERYONE)
-def test_agrees_with_the_definition(name):
+def test_agrees_with_the_definitions(name):
     if reason := EVERYONE[name].missing(THREADS):
         pytest.skip(f"{name}: {reason}")
     command = [sys.executable, "-P", __file__, name]
@@ -31,16 +32,15 @@ def test_agrees_with_the_definition(name):
 
 def problems(peer):
     """What is wrong, cell by cell, on as many threads as there are."""
-    for shape in SHAPES if peer.by_default else SHAPES[-1:]:
-        for dtype in GRID:
-            for direction in DIRECTIONS:
-                cell = bench.Cell(*shape, dtype, direction)
-                operands = bench.make_operands(cell)
-                with peer.on_threads(THREADS):
-                    call = bench.prepare(peer, direction, operands)
-                    problem = call and bench.Expected(cell, operands).compare(peer, call())
-                if problem:
-                    yield f"{cell}: {problem}"
+    shapes = SHAPES if peer.by_default else SHAPES[-1:]
+    for shape, dtype, direction, norm in product(shapes, GRID, DIRECTIONS, NORMS):
+        cell = bench.Cell(*shape, dtype, direction, norm)
+        operands = bench.make_operands(cell)
+        with peer.on_threads(THREADS):
+            call = bench.prepare(peer, direction, operands, norm)
+            problem = call and bench.Expected(cell, operands).compare(peer, call())
+        if problem:
+            yield f"{cell}: {problem}"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from statistics import median
 from time import perf_counter, sleep
 
 import lnfast
-from lnfast.bench.cells import EPS, Cell, Operands, make_operands
+from lnfast.bench.cells import EPS, LAYER_NORM, RMS_NORM, Cell, Operands, make_operands
 from lnfast.bench.check import Expected
 from lnfast.bench.peers import COPIES, PEERS, REFILLING, Call, Peer
 
@@ -71,7 +71,7 @@ def measure(
                 continue  # nobody to measure against it
             try:
                 stack.enter_context(peer.on_threads(num_threads))
-                call = prepare(peer, cell.direction, operands)
+                call = prepare(peer, cell.direction, operands, cell.norm)
                 if call is None:
                     continue
                 problems[peer.name] = expected.compare(peer, call())
@@ -110,10 +110,16 @@ def present(peers: Sequence[Peer] | None = None, num_threads: int | None = None)
     return [peer for peer in peers if peer.missing(num_threads) is None]
 
 
-def prepare(peer: Peer, direction: str, operands: Operands) -> Call | None:
+def prepare(peer: Peer, direction: str, operands: Operands, norm: str = LAYER_NORM) -> Call | None:
+    """The peer's call, or None if it has none; a copy's is the same for either norm."""
+    x, dy, weight, bias = operands.x, operands.dy, operands.weight, operands.bias
+    if norm == RMS_NORM and not peer.is_copy:
+        if direction == "forward":
+            return peer.rms_forward(x, weight, EPS)
+        return peer.rms_backward(dy, x, weight, EPS)
     if direction == "forward":
-        return peer.forward(operands.x, operands.weight, operands.bias, EPS)
-    return peer.backward(operands.dy, operands.x, operands.weight, EPS)
+        return peer.forward(x, weight, bias, EPS)
+    return peer.backward(dy, x, weight, EPS)
 
 
 def take_turns(calls: Mapping[str, Call], seconds: float) -> dict[str, list[float]]:

@@ -9,6 +9,8 @@ import numpy as np
 from lnfast.bench.peers import Array
 
 EPS = 1e-5
+LAYER_NORM, RMS_NORM = "layer_norm", "rms_norm"
+NORMS = {LAYER_NORM: "Layer normalisation", RMS_NORM: "RMS normalisation"}
 DIRECTIONS = ("forward", "backward")
 
 # One row; short, usual and long rows; few and many; in cache and far beyond it; a length that no
@@ -29,12 +31,13 @@ QUICK: dict[str, tuple[tuple[int, int], ...]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """(rows, cols) elements of a dtype, forward or backward."""
+    """(rows, cols) elements of a dtype, forward or backward, in one of the norms."""
 
     rows: int
     cols: int
     dtype: str
     direction: str
+    norm: str = LAYER_NORM  # reports from before there was another do not say
 
     @property
     def shape(self) -> str:
@@ -47,7 +50,7 @@ class Cell:
         return arrays * self.rows * self.cols * np.dtype(self.dtype).itemsize
 
     def __str__(self) -> str:
-        return f"{self.shape} {self.dtype} {self.direction}"
+        return f"{self.shape} {self.dtype} {self.norm} {self.direction}"
 
 
 @dataclass(frozen=True)
@@ -57,16 +60,17 @@ class Operands:
     x: Array  # (rows, cols)
     dy: Array  # (rows, cols)
     weight: Array  # (cols,)
-    bias: Array  # (cols,)
+    bias: Array  # (cols,); layer norm's alone
 
 
 def grid(
     directions: Sequence[str] = DIRECTIONS,
     shapes: Mapping[str, Sequence[tuple[int, int]]] = GRID,
+    norm: str = LAYER_NORM,
 ) -> list[Cell]:
     """The cells of a grid, one direction after the other."""
     return [
-        Cell(rows, cols, dtype, direction)
+        Cell(rows, cols, dtype, direction, norm)
         for direction, dtype in product(directions, shapes)
         for rows, cols in shapes[dtype]
     ]

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from lnfast import bench
 from lnfast.bench import report as bench_report
-from lnfast.bench.cells import DIRECTIONS, GRID, QUICK, grid
+from lnfast.bench.cells import DIRECTIONS, GRID, LAYER_NORM, NORMS, QUICK, grid
 from lnfast.bench.peers import COPIES, PEERS, Peer
 from lnfast.bench.report import Report
 from lnfast.bench.table import LEGEND, Table
@@ -20,6 +20,7 @@ from lnfast.progress import Progress
 ALWAYS_MEASURED = ("lnfast", "copy")
 EVERYBODY = "all"
 NEEDLESS_WITH_FROM = (
+    "norm",
     "directions",
     "shapes",
     "dtypes",
@@ -32,6 +33,7 @@ NEEDLESS_WITH_FROM = (
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--norm", choices=list(NORMS), help=f"default: {LAYER_NORM}")
     direction = command.add_mutually_exclusive_group()
     for name in DIRECTIONS:
         direction.add_argument(
@@ -170,7 +172,8 @@ def read(parser: argparse.ArgumentParser, file: TextIO) -> tuple[Report, Table]:
         report = bench_report.read(file)
     except ValueError as error:
         parser.error(f"argument --from: {error}")
-    table = Table(list(dict.fromkeys(name for cell in report.cells for name in cell.timings)))
+    names = list(dict.fromkeys(name for cell in report.cells for name in cell.timings))
+    table = Table(names, report.norm)
     print(*describe(report.machine), "", table.heading(), sep="\n")
     for measurement in report.cells:
         print(table.row(measurement))
@@ -182,10 +185,11 @@ def measure(arguments: argparse.Namespace) -> tuple[Report, Table]:
     asked = arguments.peers or [peer for peer in PEERS.values() if peer.by_default]
     threads = bench.available_threads(arguments.threads)
     peers = bench.present([*asked, *COPIES], threads)
-    cells = grid(arguments.directions or DIRECTIONS, choose_shapes(arguments))
+    norm = arguments.norm or LAYER_NORM
+    cells = grid(arguments.directions or DIRECTIONS, choose_shapes(arguments), norm)
     seconds = arguments.seconds or (bench.QUICK_SECONDS if arguments.quick else bench.SECONDS)
     machine = look_around(peers, threads)
-    table = Table([peer.name for peer in peers])
+    table = Table([peer.name for peer in peers], norm)
     print(*describe(machine), sep="\n")
     if arguments.threads and threads < arguments.threads:
         print(f"{arguments.threads} threads asked for, {threads} to be had here")

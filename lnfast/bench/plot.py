@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from lnfast.bench import Measurement
+from lnfast.bench.cells import NORMS
 from lnfast.bench.report import Report
 from lnfast.machine import describe
 
@@ -26,7 +27,7 @@ ABOVE: dict[str, Any] = {
     "textcoords": "offset points",
     "size": "small",
 }
-TITLE = "Layer normalisation: how long others take, in multiples of lnfast's time"
+TITLE = "how long others take, in multiples of lnfast's time"
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 PANEL, LINES, REST = 6.0, 0.3, 2.3  # inches: a panel's width, a cell's height, the rest of both
 LEAST_LINES = 7  # as high as the legend
@@ -42,7 +43,8 @@ def draw(report: Report, file: BinaryIO) -> None:
     lines = max(LEAST_LINES, *map(len, panels.values()))
     size = (REST + PANEL * len(panels), REST + LINES * lines)
     figure = Figure(size, dpi=120, layout="constrained")
-    figure.suptitle(f"{TITLE}\n{next(describe(report.machine))}", size=12)
+    title = f"{NORMS[report.norm]}: {TITLE}\n{next(describe(report.machine))}"
+    figure.suptitle(title, size=12)
     figure.supxlabel(
         "time over that of lnfast; copy: the same bytes moved, nothing computed", size=10
     )

@@ -12,10 +12,14 @@ from lnfast.machine import Machine
 
 @dataclass(frozen=True)
 class Report:
-    """One run of the benchmark."""
+    """One run of the benchmark, which measures one of the norms."""
 
     machine: Machine
     cells: Sequence[Measurement]
+
+    @property
+    def norm(self) -> str:
+        return self.cells[0].cell.norm
 
 
 def write(report: Report, file: TextIO) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import exp, log
 
 from lnfast.bench import Measurement
-from lnfast.bench.cells import Cell
+from lnfast.bench.cells import LAYER_NORM, Cell
 from lnfast.bench.peers import PEERS
 
 LEGEND = (
@@ -24,14 +24,15 @@ WIDTH = 10  # of a column of ratios
 class Table:
     """Columns for the peers of these names; the rows are kept for the sums at the end."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], norm: str = LAYER_NORM) -> None:
         others = [peer.name for peer in PEERS.values() if peer.name != "lnfast"]
         self.peers = [name for name in others if name in names]
+        self.norm = norm
         self.measurements: list[Measurement] = []
 
     def heading(self) -> str:
         """What the columns hold; a name of two words takes two lines."""
-        top, middle = f"{'':28}{'lnfast':>10}{'':15}", f"{'':53}"
+        top, middle = f"{self.norm:28}{'lnfast':>10}{'':15}", f"{'':53}"
         bottom = f"{'shape':<11}{'dtype':<8}{'direction':<9}{'µs':>10}{'GB/s':>8}{'×copy':>7}"
         if IN_MICROSECONDS in self.peers:
             top, middle = f"{top}{IN_MICROSECONDS:>11}", f"{middle:64}"
@@ -81,7 +82,7 @@ class Table:
             yield f"{direction + ': smallest ratio':<{start}}  {smallest}"
             yield from self._best_library(direction)
         for measurement in self.measurements:
-            if measurement.cell == Cell(1, 768, "float32", "forward"):
+            if measurement.cell == Cell(1, 768, "float32", "forward", self.norm):
                 yield "one whole call at 1×768, float32, forward: " + ", ".join(
                     f"{name} {microseconds(measurement.timings[name].seconds)} µs"
                     for name in ["lnfast", *self.peers]

@@ -1,7 +1,7 @@
 """The implementations that lnfast is measured against, all behind one signature.
 
 A peer prepares a call from NumPy arrays and hands it back; the call takes no arguments and does the
-whole work. Only the call is timed. To add a peer, write its class and enter it here. Layer norm is
+whole work. Only the call is timed. To add a peer, write its class and enter it here. Either norm is
 over the last axis: weight and bias have one axis.
 """
 
@@ -17,7 +17,7 @@ from lnfast.bench.peers.pytorch import PyTorch, PyTorchCopy, TorchCompile
 
 __all__ = ["COPIES", "PEERS", "REFILLING", "Array", "Call", "Peer"]
 
-# Who computes layer norm, in the order of the table's columns: lnfast, libraries, hand-written
+# Who computes the norms, in the order of the table's columns: lnfast, libraries, hand-written
 # code. --peers takes the names in lower case and without spaces.
 PEERS: dict[str, Peer] = {
     peer.name.lower().replace(" ", ""): peer

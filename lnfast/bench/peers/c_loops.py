@@ -1,4 +1,4 @@
-"""C: plain loops for layer norm on one thread, and copies on all, compiled when first needed."""
+"""C: plain loops for the norms on one thread, and copies on all, compiled when first needed."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lnfast.bench.peers.numpy_formula import statistics
+from lnfast.bench.peers.numpy_formula import rms_statistic, statistics
 from lnfast.bench.peers.peer import PARALLEL_ELEMENTS, Array, Call, Peer
 
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
@@ -23,6 +23,8 @@ POINTER, SIZE = ctypes.c_void_p, ctypes.c_ssize_t
 ARGUMENTS = {
     "forward": (*[POINTER] * 3, SIZE, SIZE, ctypes.c_double, POINTER),
     "backward": (*[POINTER] * 5, SIZE, SIZE, *[POINTER] * 3),
+    "rms_forward": (*[POINTER] * 2, SIZE, SIZE, ctypes.c_double, POINTER),
+    "rms_backward": (*[POINTER] * 4, SIZE, SIZE, *[POINTER] * 2),
     "copy": (POINTER, SIZE, ctypes.c_int, POINTER),
     "copy_streaming": (POINTER, SIZE, ctypes.c_int, POINTER),
     "add": (POINTER, POINTER, SIZE, ctypes.c_int, POINTER),
@@ -53,37 +55,23 @@ class CLoops(Compiled):
     name = "C"
 
     def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call:
-        function = library(x.dtype.name).forward
-        cols = x.shape[-1]
-        arguments = (*map(address, (x, weight, bias)), x.size // cols, cols, eps)
-
-        def call() -> Array:
-            y = np.empty_like(x)
-            function(*arguments, y.ctypes.data)
-            return y
-
-        return call
+        return prepare_forward("forward", eps, x, weight, bias)
 
     def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
-        function = library(x.dtype.name).backward
-        cols = x.shape[-1]
-        arrays = (dy, x, weight, *statistics(x, eps))
-        arguments = (*map(address, arrays), x.size // cols, cols)
+        return prepare_backward("backward", 2, dy, x, weight, *statistics(x, eps))
 
-        def call() -> tuple[Array, Array, Array]:
-            dx = np.empty_like(x)
-            dweight, dbias = np.zeros_like(weight), np.zeros_like(weight)
-            function(*arguments, *(a.ctypes.data for a in (dx, dweight, dbias)))
-            return dx, dweight, dbias
+    def rms_forward(self, x: Array, weight: Array, eps: float) -> Call:
+        return prepare_forward("rms_forward", eps, x, weight)
 
-        return call
+    def rms_backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
+        return prepare_backward("rms_backward", 1, dy, x, weight, rms_statistic(x, eps))
 
 
 class CCopy(Compiled):
     """x copied, or x and dy read and their sum written, on all threads."""
 
     name = "copy (C)"
-    is_layer_norm = False
+    is_copy = True
     functions = ("copy", "add")
 
     def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call:
@@ -105,6 +93,29 @@ class CStreamingCopy(CCopy):
 
     name = "copy (C, streaming)"
     functions = ("copy_streaming", "add_streaming")
+
+
+def prepare_forward(name: str, eps: float, x: Array, *parameters: Array) -> Call:
+    function = getattr(library(x.dtype.name), name)
+    cols = x.shape[-1]
+    arguments = (*map(address, (x, *parameters)), x.size // cols, cols, eps)
+    return partial(write_new, x, function, arguments)
+
+
+def prepare_backward(
+    name: str, count: int, dy: Array, x: Array, weight: Array, *statistics: Array
+) -> Call:
+    """A call that returns dx and the gradients of so many parameters."""
+    function = getattr(library(x.dtype.name), name)
+    cols = x.shape[-1]
+    arguments = (*map(address, (dy, x, weight, *statistics)), x.size // cols, cols)
+
+    def call() -> tuple[Array, ...]:
+        results = (np.empty_like(x), *(np.zeros_like(weight) for _ in range(count)))
+        function(*arguments, *(a.ctypes.data for a in results))
+        return results
+
+    return call
 
 
 def write_new(like: Array, function: Any, arguments: tuple[Any, ...]) -> Array:

@@ -1,4 +1,4 @@
-"""JAX: its own standardisation, jitted, and the gradient that it derives from it."""
+"""JAX: its own standardisation or the formula, jitted, and the gradients it derives from them."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from lnfast.bench.peers.peer import Array, Call, Peer
 
 
 class Jax(Peer):
-    """jax.nn.standardize, weight and bias, on as many threads as the process may use: no fewer."""
+    """On as many threads as the process may use: no fewer."""
 
     name, module, package = "JAX", "jax", "jax"
     is_library = True
@@ -35,33 +35,59 @@ class Jax(Peer):
             yield
 
     def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call:
-        import jax
-
-        layer_norm = jax.jit(formula(eps))
-        arrays = [jax.numpy.asarray(a) for a in (x, weight, bias)]
-        return lambda: layer_norm(*arrays).block_until_ready()
+        return jitted(layer_norm(eps), x, weight, bias)
 
     def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
-        import jax
-
         # The bias is not used: only its shape is.
-        arrays = [jax.numpy.asarray(a) for a in (x, weight, weight)]
-        # The residuals, mean and rstd among them, are arrays inside `transposed`.
-        _, transposed = jax.vjp(jax.jit(formula(eps)), *arrays)
-        gradients = jax.jit(lambda transposed, dy: transposed(dy))
-        given = jax.numpy.asarray(dy)
-        return lambda: tuple(a.block_until_ready() for a in gradients(transposed, given))
+        return gradients(layer_norm(eps), dy, x, weight, weight)
+
+    def rms_forward(self, x: Array, weight: Array, eps: float) -> Call:
+        return jitted(rms_norm(eps), x, weight)
+
+    def rms_backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
+        return gradients(rms_norm(eps), dy, x, weight)
 
     def arrays(self, result: Any) -> tuple[Array, ...]:
         results = result if isinstance(result, tuple) else (result,)
         return tuple(np.asarray(a) for a in results)
 
 
-def formula(eps: float) -> Any:
+def layer_norm(eps: float) -> Any:
     """x, weight, bias → y, in JAX's operations."""
     import jax
 
     return lambda x, weight, bias: jax.nn.standardize(x, axis=-1, epsilon=eps) * weight + bias
+
+
+def rms_norm(eps: float) -> Any:
+    """x, weight → y, likewise."""
+    import jax
+
+    def formula(x: Any, weight: Any) -> Any:
+        mean_square = jax.numpy.square(x).mean(axis=-1, keepdims=True)
+        return x * jax.lax.rsqrt(mean_square + eps) * weight
+
+    return formula
+
+
+def jitted(formula: Any, *operands: Array) -> Call:
+    import jax
+
+    function = jax.jit(formula)
+    arrays = [jax.numpy.asarray(a) for a in operands]
+    return lambda: function(*arrays).block_until_ready()
+
+
+def gradients(formula: Any, dy: Array, *operands: Array) -> Call:
+    """A call that returns the gradient of each operand."""
+    import jax
+
+    arrays = [jax.numpy.asarray(a) for a in operands]
+    # The residuals, rstd among them, are arrays inside `transposed`.
+    _, transposed = jax.vjp(jax.jit(formula), *arrays)
+    function = jax.jit(lambda transposed, dy: transposed(dy))
+    given = jax.numpy.asarray(dy)
+    return lambda: tuple(a.block_until_ready() for a in function(transposed, given))
 
 
 def usable_processors() -> int:

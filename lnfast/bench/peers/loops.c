@@ -1,4 +1,4 @@
-/* loops.c: layer norm as a C programmer writes it, and copies of the same bytes, to measure lnfast
+/* loops.c: the norms as a C programmer writes them, and copies of the same bytes, to measure lnfast
    against. Compiled when a benchmark starts, once for REAL = float and once for double. */
 
 #include <math.h>
@@ -56,6 +56,45 @@ void backward(const REAL *dy,                           /* in   (rows, cols) */
             dbias[j] += dy_row[j];
             dweight[j] += dy_row[j] * xhat;
             dx[i * cols + j] = rstd[i] * (dy_row[j] * weight[j] - mean_h - xhat * mean_h_xhat);
+        }
+    }
+}
+
+/* y = x * rstd * weight */
+void rms_forward(const REAL *x,                                       /* in   (rows, cols) */
+                 const REAL *weight,                                  /* in   (cols,)      */
+                 ptrdiff_t rows, ptrdiff_t cols, double eps, REAL *y) /* out  (rows, cols) */
+{
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        const REAL *row = x + i * cols;
+        REAL mean_square = 0;
+        for (ptrdiff_t j = 0; j < cols; j++)
+            mean_square += row[j] * row[j];
+        mean_square /= cols;
+        const REAL rstd = 1 / sqrt(mean_square + eps);
+        for (ptrdiff_t j = 0; j < cols; j++)
+            y[i * cols + j] = row[j] * rstd * weight[j];
+    }
+}
+
+/* dx = rstd * (h - xhat * mean(h * xhat)),   h = dy * weight */
+void rms_backward(const REAL *dy,                           /* in   (rows, cols) */
+                  const REAL *x,                            /* in   (rows, cols) */
+                  const REAL *weight,                       /* in   (cols,)      */
+                  const REAL *rstd,                         /* in   (rows,)      */
+                  ptrdiff_t rows, ptrdiff_t cols, REAL *dx, /* out  (rows, cols)              */
+                  REAL *dweight)                            /* out  (cols,), zeros beforehand */
+{
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        const REAL *dy_row = dy + i * cols, *x_row = x + i * cols;
+        REAL mean_h_xhat = 0;
+        for (ptrdiff_t j = 0; j < cols; j++)
+            mean_h_xhat += dy_row[j] * weight[j] * (x_row[j] * rstd[i]);
+        mean_h_xhat /= cols;
+        for (ptrdiff_t j = 0; j < cols; j++) {
+            const REAL xhat = x_row[j] * rstd[i];
+            dweight[j] += dy_row[j] * xhat;
+            dx[i * cols + j] = rstd[i] * (dy_row[j] * weight[j] - xhat * mean_h_xhat);
         }
     }
 }

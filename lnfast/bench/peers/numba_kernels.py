@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lnfast.bench.peers.numpy_formula import statistics
+from lnfast.bench.peers.numpy_formula import rms_statistic, statistics
 from lnfast.bench.peers.peer import PARALLEL_ELEMENTS, Array, Call, Peer
 
 
@@ -43,6 +43,19 @@ class Numba(Peer):
         mean, rstd = (a.ravel() for a in statistics(x, eps))
         rows = (dy.reshape(-1, cols), x.reshape(-1, cols))
         return partial(differentiate, *rows, weight, mean, rstd, numba.get_num_threads())
+
+    def rms_forward(self, x: Array, weight: Array, eps: float) -> Call:
+        scale, _ = compiled_rms(x.size >= PARALLEL_ELEMENTS)
+        return partial(scale, x.reshape(-1, x.shape[-1]), weight, x.dtype.type(eps))
+
+    def rms_backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
+        import numba
+
+        _, differentiate = compiled_rms(x.size >= PARALLEL_ELEMENTS)
+        cols = x.shape[-1]
+        rows = (dy.reshape(-1, cols), x.reshape(-1, cols))
+        rstd = rms_statistic(x, eps).ravel()
+        return partial(differentiate, *rows, weight, rstd, numba.get_num_threads())
 
 
 @cache
@@ -94,3 +107,44 @@ def compiled(parallel: bool) -> tuple[Any, Any]:
 
     make = njit(parallel=parallel, fastmath=True)
     return make(normalize), make(differentiate)
+
+
+@cache
+def compiled_rms(parallel: bool) -> tuple[Any, Any]:
+    """The same two without centring."""
+    from numba import njit, prange
+
+    def scale(x, weight, eps):  # type: ignore[no-untyped-def]
+        rows, cols = x.shape
+        zero, one, n = x.dtype.type(0), x.dtype.type(1), x.dtype.type(cols)
+        y = np.empty_like(x)
+        for i in prange(rows):
+            squares = zero
+            for j in range(cols):
+                squares += x[i, j] * x[i, j]
+            rstd = one / np.sqrt(squares / n + eps)
+            for j in range(cols):
+                y[i, j] = x[i, j] * rstd * weight[j]
+        return y
+
+    def differentiate(dy, x, weight, rstd, num_threads):  # type: ignore[no-untyped-def]
+        rows, cols = x.shape
+        zero, n = x.dtype.type(0), x.dtype.type(cols)
+        blocks = min(num_threads, rows)
+        dx = np.empty_like(x)
+        dweight = np.zeros((blocks, cols), x.dtype)
+        for block in prange(blocks):
+            for i in range(block * rows // blocks, (block + 1) * rows // blocks):
+                r = rstd[i]
+                total_h_x = zero
+                for j in range(cols):
+                    total_h_x += dy[i, j] * weight[j] * x[i, j]
+                mean_h_xhat = total_h_x * r / n
+                for j in range(cols):
+                    xhat = x[i, j] * r
+                    dx[i, j] = r * (dy[i, j] * weight[j] - xhat * mean_h_xhat)
+                    dweight[block, j] += dy[i, j] * xhat
+        return dx, dweight.sum(axis=0)
+
+    make = njit(parallel=parallel, fastmath=True)
+    return make(scale), make(differentiate)

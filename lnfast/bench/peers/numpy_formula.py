@@ -35,12 +35,32 @@ class NumPyFormula(Peer):
 
         return call
 
+    def rms_forward(self, x: Array, weight: Array, eps: float) -> Call:
+        def call() -> Array:
+            y: Array = x * rms_statistic(x, eps) * weight
+            return y
+
+        return call
+
+    def rms_backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
+        rstd = rms_statistic(x, eps)
+        lead = tuple(range(x.ndim - 1))
+
+        def call() -> tuple[Array, Array]:
+            # dx = rstd * (h - xhat * mean(h * xhat)),   h = dy * weight
+            xhat = x * rstd
+            h = dy * weight
+            dx = rstd * (h - xhat * (h * xhat).mean(axis=-1, keepdims=True))
+            return dx, (dy * xhat).sum(axis=lead)
+
+        return call
+
 
 class NumPyCopy(Peer):
     """x copied, or x and dy read and their sum written, on one thread."""
 
     name, module, package = "copy (NumPy)", "numpy", "numpy"
-    is_layer_norm = False
+    is_copy = True
 
     def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call:
         return x.copy
@@ -53,3 +73,9 @@ def statistics(x: Array, eps: float) -> tuple[Array, Array]:
     """mean and rstd of each row, in x's dtype, with the rows' axis kept."""
     mean = x.mean(axis=-1, keepdims=True)
     return mean, 1 / np.sqrt(x.var(axis=-1, keepdims=True) + x.dtype.type(eps))
+
+
+def rms_statistic(x: Array, eps: float) -> Array:
+    """rstd of each row without centring, likewise."""
+    rstd: Array = 1 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + x.dtype.type(eps))
+    return rstd

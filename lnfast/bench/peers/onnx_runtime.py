@@ -1,4 +1,4 @@
-"""ONNX Runtime: its LayerNormalization, between buffers bound once."""
+"""ONNX Runtime: its own operators for the norms, between buffers bound once."""
 
 from importlib.util import find_spec
 
@@ -22,6 +22,16 @@ class OnnxRuntime(Peer):
         return None if find_spec("onnx") else "onnx, which builds its model, is not installed"
 
     def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call:
+        return self._call("LayerNormalization", eps, x, weight=weight, bias=bias)
+
+    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> None:
+        return None
+
+    def rms_forward(self, x: Array, weight: Array, eps: float) -> Call:
+        # What its own optimiser makes of RMSNorm; the standard's operator asks for opset 23.
+        return self._call("SimplifiedLayerNormalization", eps, x, weight=weight)
+
+    def _call(self, operator: str, eps: float, x: Array, **parameters: Array) -> Call:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -29,7 +39,7 @@ class OnnxRuntime(Peer):
         options.inter_op_num_threads = 1
         options.log_severity_level = ERRORS_ONLY
         session = onnxruntime.InferenceSession(
-            build_model(x, weight, bias, eps), options, ["CPUExecutionProvider"]
+            build_model(operator, eps, x, parameters), options, ["CPUExecutionProvider"]
         )
         binding = session.io_binding()
         binding.bind_cpu_input("x", x)
@@ -42,24 +52,19 @@ class OnnxRuntime(Peer):
 
         return call
 
-    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> None:
-        return None
 
-
-def build_model(x: Array, weight: Array, bias: Array, eps: float) -> bytes:
-    """y = LayerNormalization(x), weight and bias as constants of the model."""
+def build_model(operator: str, eps: float, x: Array, parameters: dict[str, Array]) -> bytes:
+    """y = operator(x, *parameters), the parameters as constants of the model."""
     from onnx import helper, numpy_helper
 
     real = helper.np_dtype_to_tensor_dtype(x.dtype)
-    node = helper.make_node(
-        "LayerNormalization", ["x", "weight", "bias"], ["y"], axis=-1, epsilon=eps
-    )
+    node = helper.make_node(operator, ["x", *parameters], ["y"], axis=-1, epsilon=eps)
     graph = helper.make_graph(
         [node],
-        "layer_norm",
+        operator,
         [helper.make_tensor_value_info("x", real, x.shape)],
         [helper.make_tensor_value_info("y", real, x.shape)],
-        [numpy_helper.from_array(weight, "weight"), numpy_helper.from_array(bias, "bias")],
+        [numpy_helper.from_array(array, name) for name, array in parameters.items()],
     )
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION

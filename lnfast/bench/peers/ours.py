@@ -30,12 +30,23 @@ class LnFast(Peer):
         finally:
             lnfast.set_num_threads(cap)
 
+    def options(self, x: Array) -> dict[str, Any]:
+        """Keywords of every call on x."""
+        return {}
+
     def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> partial[Any]:
-        return partial(lnfast.layer_norm, x, weight.shape, weight, bias, eps)
+        return partial(lnfast.layer_norm, x, weight.shape, weight, bias, eps, **self.options(x))
 
     def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> partial[Any]:
         _, cache = lnfast.layer_norm_forward(x, weight.shape, weight, None, eps)
-        return partial(lnfast.layer_norm_backward, dy, cache)
+        return partial(lnfast.layer_norm_backward, dy, cache, **self.options(x))
+
+    def rms_forward(self, x: Array, weight: Array, eps: float) -> partial[Any]:
+        return partial(lnfast.rms_norm, x, weight.shape, weight, eps, **self.options(x))
+
+    def rms_backward(self, dy: Array, x: Array, weight: Array, eps: float) -> partial[Any]:
+        _, cache = lnfast.rms_norm_forward(x, weight.shape, weight, eps)
+        return partial(lnfast.rms_norm_backward, dy, cache, **self.options(x))
 
 
 class LnFastRefilling(LnFast):
@@ -44,8 +55,5 @@ class LnFastRefilling(LnFast):
     name = "lnfast, out="
     refills = True
 
-    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> partial[Any]:
-        return partial(super().forward(x, weight, bias, eps), out=np.empty_like(x))
-
-    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> partial[Any]:
-        return partial(super().backward(dy, x, weight, eps), out=np.empty_like(x))
+    def options(self, x: Array) -> dict[str, Any]:
+        return {"out": np.empty_like(x)}

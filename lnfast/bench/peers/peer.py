@@ -1,4 +1,4 @@
-"""What every peer is: a name, what it needs, and its two calls."""
+"""What every peer is: a name, what it needs, and its calls."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,12 +17,12 @@ PARALLEL_ELEMENTS = 2**14
 
 
 class Peer:
-    """One implementation: what it is called, what it needs, and its two calls."""
+    """One implementation: what it is called, what it needs, and its calls for either norm."""
 
     name: str  # in tables and messages
     module: str  # what it imports, so that a missing one is found without importing it
     package: str  # what pip calls it
-    is_layer_norm = True  # whether its results are y and dx, dweight, dbias; else it is a copy
+    is_copy = False  # whether it moves the bytes of x and y, or x, dy and dx, and computes nothing
     is_library = False  # whether a program could call it in place of lnfast, as it comes
     refills = False  # whether its calls fill one output again and again, none freshly allocated
     by_default = True  # whether it takes part without being named
@@ -57,6 +57,14 @@ class Peer:
         """A call that returns dx, dweight, dbias, all of the forward pass known beforehand."""
         raise NotImplementedError
 
+    def rms_forward(self, x: Array, weight: Array, eps: float) -> Call | None:
+        """The same for RMSNorm; None where the peer has none. A copy is never asked."""
+        return None
+
+    def rms_backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call | None:
+        """A call that returns dx, dweight."""
+        return None
+
     def arrays(self, result: Any) -> tuple[Array, ...]:
-        """What a call returned, as NumPy arrays: (y,) or (dx, dweight, dbias)."""
+        """What a call returned, as NumPy arrays: (y,), (dx, dweight, dbias) or (dx, dweight)."""
         return result if isinstance(result, tuple) else (result,)

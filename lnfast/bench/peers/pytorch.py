@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from lnfast.bench.peers.peer import Array, Peer
+from lnfast.bench.peers.peer import Array, Call, Peer
 
 
 class PyTorch(Peer):
@@ -27,22 +27,44 @@ class PyTorch(Peer):
         finally:
             torch.set_num_threads(before)
 
-    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> partial[Any]:
+    def as_timed(self, call: partial[Any]) -> partial[Any]:
+        return call
+
+    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call:
         import torch
 
-        tensors = [torch.from_numpy(a) for a in (x, weight, bias)]
-        return partial(
-            torch.nn.functional.layer_norm, tensors[0], weight.shape, tensors[1], tensors[2], eps
-        )
+        xt, wt, bt = (torch.from_numpy(a) for a in (x, weight, bias))
+        layer_norm = torch.nn.functional.layer_norm
+        return self.as_timed(partial(layer_norm, xt, weight.shape, wt, bt, eps))
 
-    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> partial[Any]:
+    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
         import torch
 
         # The bias says only that there is one: its values are not used.
         dyt, xt, wt, bt = (torch.from_numpy(a) for a in (dy, x, weight, weight))
         _, mean, rstd = torch.native_layer_norm(xt, weight.shape, wt, bt, eps)
         gradients = torch.ops.aten.native_layer_norm_backward
-        return partial(gradients, dyt, xt, list(weight.shape), mean, rstd, wt, bt, [True] * 3)
+        return self.as_timed(
+            partial(gradients, dyt, xt, list(weight.shape), mean, rstd, wt, bt, [True] * 3)
+        )
+
+    def rms_forward(self, x: Array, weight: Array, eps: float) -> Call:
+        import torch
+
+        xt, wt = (torch.from_numpy(a) for a in (x, weight))
+        return self.as_timed(partial(torch.nn.functional.rms_norm, xt, weight.shape, wt, eps))
+
+    def rms_backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
+        import torch
+
+        # On CPUs there is no operator for it: autograd takes the way back through the formula's.
+        training = torch.inference_mode(False)
+        with training:
+            dyt, xt, wt = (torch.from_numpy(a) for a in (dy, x, weight))
+            inputs = (xt.requires_grad_(), wt.requires_grad_())
+            forward = partial(torch.nn.functional.rms_norm, xt, weight.shape, wt, eps)
+            y = self.as_timed(forward)()
+        return training(partial(torch.autograd.grad, y, inputs, dyt, retain_graph=True))
 
     def arrays(self, result: Any) -> tuple[Array, ...]:
         tensors = result if isinstance(result, tuple) else (result,)
@@ -50,7 +72,7 @@ class PyTorch(Peer):
 
 
 class TorchCompile(PyTorch):
-    """The same two calls compiled for the shape at hand, which takes many seconds each."""
+    """The same calls compiled for the shape at hand, which takes many seconds each."""
 
     name = "torch.compile"
     by_default = False
@@ -62,35 +84,27 @@ class TorchCompile(PyTorch):
             return "it needs a C++ compiler"
         return None
 
-    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> partial[Any]:
-        return compiled(super().forward(x, weight, bias, eps))
+    def as_timed(self, call: partial[Any]) -> partial[Any]:
+        import torch
 
-    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> partial[Any]:
-        return compiled(super().backward(dy, x, weight, eps))
+        # Each shape counts as compiling the same code once more; after eight PyTorch gives up.
+        torch.compiler.reset()
+        function = call.func
+        return partial(torch.compile(lambda *args: function(*args), dynamic=False), *call.args)
 
 
 class PyTorchCopy(PyTorch):
     """x cloned, or x and dy read and their sum written, on all threads."""
 
     name = "copy (PyTorch)"
-    is_layer_norm = False
+    is_copy = True
 
-    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> partial[Any]:
+    def forward(self, x: Array, weight: Array, bias: Array, eps: float) -> Call:
         import torch
 
         return partial(torch.clone, torch.from_numpy(x))
 
-    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> partial[Any]:
+    def backward(self, dy: Array, x: Array, weight: Array, eps: float) -> Call:
         import torch
 
         return partial(torch.add, torch.from_numpy(x), torch.from_numpy(dy))
-
-
-def compiled(call: partial[Any]) -> partial[Any]:
-    """A prepared call of PyTorch, compiled for its arguments."""
-    import torch
-
-    # Each shape counts as compiling the same code once more, and after eight PyTorch gives up.
-    torch.compiler.reset()
-    function = call.func
-    return partial(torch.compile(lambda *args: function(*args), dynamic=False), *call.args)
