@@ -34,9 +34,7 @@ Check = Callable[[Starts], Verdict]
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--full", action="store_true", help="every length of rows: some minutes"
-    )
+    command.add_argument("--full", action="store_true", help="every length of rows: some minutes")
     command.add_argument(
         "--bits",
         action="store_true",
