@@ -104,11 +104,8 @@ cdef inline void run_forward(const ln_rows *kernels, const void *x, const void *
     if rows == 0:
         return
     if cols == 0:
-        for task in range(rows):
-            if mean != NULL:
-                mean[task] = NAN
-            if rstd != NULL:
-                rstd[task] = NAN
+        fill(mean, rows, NAN)
+        fill(rstd, rows, NAN)
         return
     if threads == 1:
         kernels.forward(x, weight, bias, 0, rows, cols, eps, far, y, mean, rstd)
@@ -233,6 +230,14 @@ cdef inline void run_range(const ln_rows *kernels, const void *x, const void *dy
     kernels.columns(x, dy, weight, constants, rows, first, last, cols, far, begins, dx, sums, dweight, dbias)
     if ends and sums != NULL:
         kernels.fold(sums, 1, first, last, cols, dweight, dbias)
+
+
+cdef inline void fill(double *p, Py_ssize_t count, double value) noexcept nogil:
+    """`count` times `value` at p, if p is there."""
+    cdef Py_ssize_t i
+    if p != NULL:
+        for i in range(count):
+            p[i] = value
 
 
 cdef inline void clear(void *p, Py_ssize_t size) noexcept nogil:

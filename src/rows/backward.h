@@ -25,8 +25,9 @@ ALWAYS void add_terms(const real *terms, const real *more, ptrdiff_t n, ptrdiff_
 ALWAYS void add_tile(const strip_terms *terms, const int strips, const tile *t, double *sums) {
     const ptrdiff_t n = t->last - t->first;
     add_terms(terms[0].dweight + t->slot, strips > 1 ? terms[1].dweight + t->slot : 0, n, t->pitch, sums + t->at);
-    add_terms(terms[0].dbias + t->slot, strips > 1 ? terms[1].dbias + t->slot : 0, n, t->pitch,
-              sums + PLANES / 2 * t->pitch + t->at);
+    if (t->biased)
+        add_terms(terms[0].dbias + t->slot, strips > 1 ? terms[1].dbias + t->slot : 0, n, t->pitch,
+                  sums + PLANES / 2 * t->pitch + t->at);
 }
 
 /* A tile of a group as it comes: fewer rows, exact rows, no weight, a masked output. */
@@ -117,8 +118,8 @@ ALWAYS void compute_group(const real *x, const real *dy, const real *weight, con
 }
 
 /* The first tile of columns first … last − 1, and the one after; their sums lie at `at` and on, in planes of `pitch` columns */
-ALWAYS tile first_tile(ptrdiff_t first, ptrdiff_t last, int head, ptrdiff_t at, ptrdiff_t pitch) {
-    return (tile){first, last - first - head < TILE ? last : first + head + TILE, head, (W - head) % W, at, pitch};
+ALWAYS tile first_tile(ptrdiff_t first, ptrdiff_t last, int head, ptrdiff_t at, ptrdiff_t pitch, int biased) {
+    return (tile){first, last - first - head < TILE ? last : first + head + TILE, head, (W - head) % W, at, pitch, biased};
 }
 ALWAYS void advance(tile *t, ptrdiff_t last) {
     t->at += t->last - t->first;
@@ -139,7 +140,7 @@ ALWAYS void differentiate_rows(const real *x, const real *dy, const real *weight
         const int rows = (int)(last - row < most ? last - row : most);
         const ptrdiff_t from = row * cols;
         take_gradient(x + from, dy + from, weight, centred ? mean + row : 0, rstd + row, rows, cols, far, dx != 0, centred, &g);
-        for (tile t = first_tile(0, cols, head, 0, cols); t.first < cols; advance(&t, cols))
+        for (tile t = first_tile(0, cols, head, 0, cols, centred); t.first < cols; advance(&t, cols))
             compute_group(x + from, dy + from, weight, &g, rows, &t, &plan, dx ? dx + from : 0, sums);
     }
     if (plan.streams) stream_end();
@@ -193,7 +194,7 @@ NEVER void columns_body(const real *x, const real *dy, const real *weight, const
     double room[PLANES * ROOM];
     for (int plane = 0; sums && begins && plane < PLANES; ++plane)
         memset(sums + plane * cols + first, 0, (size_t)(last - first) * sizeof *sums);
-    tile t = whole ? first_tile(first, last, head, 0, ROOM) : first_tile(first, last, head, first, cols);
+    tile t = whole ? first_tile(first, last, head, 0, ROOM, dbias != 0) : first_tile(first, last, head, first, cols, 1);
     for (; t.first < last; advance(&t, last)) {
         if (whole) {
             memset(room, 0, sizeof room);

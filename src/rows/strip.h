@@ -20,6 +20,7 @@ typedef struct {
     int head;              /* columns before the first whose dx is aligned; 0 but for the first tile of a range */
     int slot;              /* of the first column */
     ptrdiff_t at, pitch;   /* where the first column's sums lie, and how far apart their planes */
+    int biased;            /* whether those of dbias are wanted */
 } tile;
 
 /* The constants of rows in registers */
