@@ -182,7 +182,8 @@ def _scale(args: _arguments.Forward) -> Array:
     _, axes = _split_axes(args.x, args.normalized_shape)
     with np.errstate(all="ignore"):
         x, weight = _float64(args.x), _float64(args.weight, missing=1.0)
-        rstd = 1 / np.sqrt(_mean(x**2, axes) + args.eps)
+        square = _mean(x**2 + (x - x), axes)  # NaN for an infinity too: it spoils its row
+        rstd = 1 / np.sqrt(square + args.eps)
         args.y[...] = x * rstd * weight
     return np.asarray(rstd)
 

@@ -1,6 +1,7 @@
 """The implementations that every test of the interface runs against; what no oracle can judge."""
 
 import pytest
+from norms import NORMS, Norm
 
 import lnfast
 import lnfast.reference
@@ -20,3 +21,9 @@ def pytest_runtest_call(item):
 def implementation(request):
     """lnfast itself, and the definition in NumPy: the same calls, the same answers and errors."""
     return {"compiled": lnfast, "reference": lnfast.reference}[request.param]
+
+
+@pytest.fixture(params=NORMS)
+def norm(request, implementation):
+    """layer_norm and rms_norm of each implementation."""
+    return Norm(request.param, implementation)

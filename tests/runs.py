@@ -9,6 +9,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from norms import NORMS, Norm
 
 import lnfast
 
@@ -34,9 +35,12 @@ def draw(seed=0, shape=BIG, dtype=np.float32):
 
 
 def run(x, dy, **threads):
-    """The bits of y, dx, dweight and dbias."""
-    y, cache = lnfast.layer_norm_forward(x, x.shape[1], **threads)
-    return b"".join(a.tobytes() for a in (y, *lnfast.layer_norm_backward(dy, cache, **threads)))
+    """The bits of y, dx, dweight and dbias, of both norms."""
+    results = []
+    for norm in map(Norm, NORMS):
+        y, cache = norm.forward(x, x.shape[1], **threads)
+        results += [y, *norm.backward(dy, cache, **threads)]
+    return b"".join(a.tobytes() for a in results)
 
 
 def run_seed(seed):

@@ -7,8 +7,8 @@ import pickle
 
 import numpy as np
 import pytest
+from norms import Norm
 
-import lnfast
 from lnfast import reference
 
 RNG = np.random.default_rng(0)
@@ -38,55 +38,56 @@ def assert_close(got, expected):
     ],
     ids=repr,
 )
-def test_normalized_shape_of_one_axis(implementation, form):
-    y, cache = implementation.layer_norm_forward(X, form)
-    np.testing.assert_array_equal(y, implementation.layer_norm(X, (4,)))
+def test_normalized_shape_of_one_axis(norm, form):
+    y, cache = norm.forward(X, form)
+    np.testing.assert_array_equal(y, norm.normalize(X, (4,)))
     assert cache.normalized_shape == (4,)
     assert [type(length) for length in cache.normalized_shape] == [int]
-    assert cache.mean.shape == cache.rstd.shape == (2, 5, 3, 1)
+    assert {statistic.shape for statistic in cache[3:]} == {(2, 5, 3, 1)}
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3, 4])
-def test_normalized_shape_of_many_axes(implementation, axes):
+def test_normalized_shape_of_many_axes(norm, axes):
     shape = X.shape[-axes:]
-    y, cache = implementation.layer_norm_forward(X, shape)
-    flat = implementation.layer_norm(X.reshape(-1, np.prod(shape)), np.prod(shape))
+    y, cache = norm.forward(X, shape)
+    flat = norm.normalize(X.reshape(-1, np.prod(shape)), np.prod(shape))
     np.testing.assert_array_equal(y, flat.reshape(X.shape))
-    assert cache.mean.shape == cache.rstd.shape == X.shape[:-axes] + (1,) * axes
-    dx, dweight, dbias = implementation.layer_norm_backward(DY, cache)
+    assert {statistic.shape for statistic in cache[3:]} == {X.shape[:-axes] + (1,) * axes}
+    dx, *gradients = norm.backward(DY, cache)
     assert dx.shape == X.shape
-    assert dweight.shape == dbias.shape == shape
+    assert [gradient.shape for gradient in gradients] == [shape for _ in norm.parameters]
 
 
-def test_normalized_shape_of_weight(implementation):
-    y, cache = implementation.layer_norm_forward(X, weight=WEIGHT)
+def test_normalized_shape_of_weight(norm):
+    y, cache = norm.forward(X, weight=WEIGHT)
     assert cache.normalized_shape == (3, 4)
-    np.testing.assert_array_equal(y, implementation.layer_norm(X, (3, 4), WEIGHT))
+    np.testing.assert_array_equal(y, norm.normalize(X, (3, 4), WEIGHT))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("has_weight, has_bias", list(itertools.product([False, True], repeat=2)))
-def test_weight_and_bias_are_optional(implementation, has_weight, has_bias, dtype):
-    x, dy = X.astype(dtype), DY.astype(dtype)
+def test_weight_and_bias_are_optional(norm, has_weight, has_bias, dtype):
+    x, dy, defined = X.astype(dtype), DY.astype(dtype), Norm(norm.name, reference)
     weight = WEIGHT.astype(dtype) if has_weight else None
     bias = BIAS.astype(dtype) if has_bias else None
-    y, cache = implementation.layer_norm_forward(x, (3, 4), weight, bias)
-    np.testing.assert_array_equal(implementation.layer_norm(x, (3, 4), weight, bias), y)
+    parameters = norm.parameters_of(weight, bias)
+    y, cache = norm.forward(x, (3, 4), *parameters)
+    np.testing.assert_array_equal(norm.normalize(x, (3, 4), *parameters), y)
     assert (cache.weight is None) == (weight is None)
-    full = (WEIGHT if has_weight else np.ones((3, 4)), BIAS if has_bias else np.zeros((3, 4)))
-    expected, expected_cache = reference.layer_norm_forward(x, (3, 4), *full)
+    full = norm.parameters_of(
+        WEIGHT if has_weight else np.ones((3, 4)), BIAS if has_bias else np.zeros((3, 4))
+    )
+    expected, expected_cache = defined.forward(x, (3, 4), *full)
     assert_close(y, expected)
-    gradients = implementation.layer_norm_backward(dy, cache)
-    for got, known in zip(
-        gradients, reference.layer_norm_backward(dy, expected_cache), strict=True
-    ):
+    gradients = norm.backward(dy, cache)
+    for got, known in zip(gradients, defined.backward(dy, expected_cache), strict=True):
         assert_close(got, known)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, "i1", "u8", "?", list])
 @pytest.mark.parametrize("other", ["f2", "f4", "f8", "g", ">f4", "i4", "?", list])
-def test_dtypes(implementation, dtype, other):
-    """x decides; weight, bias and dy are cast to its dtype, once."""
+def test_dtypes(norm, dtype, other):
+    """x decides; parameters and dy are cast to its dtype, once."""
 
     def cast(array, dtype):
         return array.tolist() if dtype is list else array.astype(dtype)
@@ -94,27 +95,27 @@ def test_dtypes(implementation, dtype, other):
     values = abs(np.round(4 * X))
     x = cast(values, dtype)
     result = dtype if dtype in (np.float32, np.float64) else np.float64
-    weight, bias = cast(WEIGHT, other), cast(BIAS, other)
+    parameters = norm.parameters_of(cast(WEIGHT, other), cast(BIAS, other))
     dy = cast(DY, other if other != "g" else "f8")
-    plain = [np.asarray(a).astype(result) for a in (x, weight, bias, dy)]
-    y, cache = implementation.layer_norm_forward(x, (3, 4), weight, bias)
-    results = [y, *implementation.layer_norm_backward(dy, cache)]
-    expected, plain_cache = implementation.layer_norm_forward(plain[0], (3, 4), *plain[1:3])
-    known = [expected, *implementation.layer_norm_backward(plain[3], plain_cache)]
+    plain_x, plain_dy, *plain = (np.asarray(a).astype(result) for a in (x, dy, *parameters))
+    y, cache = norm.forward(x, (3, 4), *parameters)
+    results = [y, *norm.backward(dy, cache)]
+    expected, plain_cache = norm.forward(plain_x, (3, 4), *plain)
+    known = [expected, *norm.backward(plain_dy, plain_cache)]
     for got, wanted in zip(results, known, strict=True):
         assert got.dtype == result
         np.testing.assert_array_equal(got, wanted)
     assert cache.weight.dtype == cache.x.dtype == result
-    assert cache.mean.dtype == cache.rstd.dtype == np.float64
+    assert {statistic.dtype for statistic in cache[3:]} == {np.dtype(np.float64)}
 
 
-def test_casts_out_of_range_are_silent(implementation):
+def test_casts_out_of_range_are_silent(norm):
     x = X.astype(np.float32)
     weight, dy = np.full((3, 4), 1e300), np.full(X.shape, 1e300)
     weight[0, 0] = np.nan
-    y, cache = implementation.layer_norm_forward(x, (3, 4), weight)
+    y, cache = norm.forward(x, (3, 4), weight)
     assert not np.isfinite(y).any()
-    assert np.isinf(implementation.layer_norm_backward(dy, cache)[2]).all()
+    assert not any(np.isfinite(gradient).any() for gradient in norm.backward(dy, cache))
 
 
 class Convertible:
@@ -123,10 +124,8 @@ class Convertible:
 
 
 @pytest.mark.parametrize("form", [Convertible(), memoryview(X), X.tolist(), list(X)], ids=type)
-def test_array_likes(implementation, form):
-    np.testing.assert_array_equal(
-        implementation.layer_norm(form, 4), implementation.layer_norm(X, 4)
-    )
+def test_array_likes(norm, form):
+    np.testing.assert_array_equal(norm.normalize(form, 4), norm.normalize(X, 4))
 
 
 @pytest.mark.parametrize(
@@ -142,81 +141,83 @@ def test_array_likes(implementation, form):
     ],
     ids=repr,
 )
-def test_eps(implementation, eps):
-    y = implementation.layer_norm(X, 4, None, None, eps)
-    np.testing.assert_array_equal(y, implementation.layer_norm(X, 4, eps=0.25))
-    assert not np.array_equal(y, implementation.layer_norm(X, 4))
+def test_eps(norm, eps):
+    y = norm.normalize(X, 4, *norm.parameters_of(None, None), eps)
+    np.testing.assert_array_equal(y, norm.normalize(X, 4, eps=0.25))
+    assert not np.array_equal(y, norm.normalize(X, 4))
 
 
 @pytest.mark.parametrize("eps", [0, 1, np.int8(1), -0.0, 1e300])
-def test_eps_reaches_the_statistics(implementation, eps):
-    cache = implementation.layer_norm_forward(X, 4, eps=eps)[1]
-    var = X.var(axis=-1, keepdims=True)
-    np.testing.assert_allclose(cache.rstd, 1 / np.sqrt(var + float(eps)), rtol=1e-14)
+def test_eps_reaches_the_statistics(norm, eps):
+    cache = norm.forward(X, 4, eps=eps)[1]
+    square = ((X - norm.centred * X.mean(axis=-1, keepdims=True)) ** 2).mean(axis=-1, keepdims=True)
+    np.testing.assert_allclose(cache.rstd, 1 / np.sqrt(square + float(eps)), rtol=1e-14)
 
 
 @pytest.mark.parametrize("num_threads", [None, 1, 2, 7, np.int64(2), np.array(2), 2**40])
-def test_num_threads_changes_no_bit(implementation, num_threads):
-    y, cache = implementation.layer_norm_forward(X, 4, num_threads=num_threads)
-    assert y.tobytes() == implementation.layer_norm(X, 4, num_threads=1).tobytes()
-    given = implementation.layer_norm_backward(DY, cache, num_threads=num_threads)
-    single = implementation.layer_norm_backward(DY, cache, num_threads=1)
+def test_num_threads_changes_no_bit(norm, num_threads):
+    y, cache = norm.forward(X, 4, num_threads=num_threads)
+    assert y.tobytes() == norm.normalize(X, 4, num_threads=1).tobytes()
+    given = norm.backward(DY, cache, num_threads=num_threads)
+    single = norm.backward(DY, cache, num_threads=1)
     assert [a.tobytes() for a in given] == [a.tobytes() for a in single]
 
 
-@pytest.mark.parametrize("mask", list(itertools.product([False, True], repeat=3)))
 @pytest.mark.parametrize("form", [tuple, list, np.array])
-def test_output_mask(implementation, form, mask):
-    cache = implementation.layer_norm_forward(X, (3, 4), WEIGHT)[1]
-    full = implementation.layer_norm_backward(DY, cache)
-    got = implementation.layer_norm_backward(DY, cache, output_mask=form(mask))
-    assert [gradient is not None for gradient in got] == list(mask)
-    for gradient, expected in zip(got, full, strict=True):
-        if gradient is not None:
-            np.testing.assert_array_equal(gradient, expected)
+def test_output_mask(norm, form):
+    cache = norm.forward(X, (3, 4), WEIGHT)[1]
+    full = norm.backward(DY, cache)
+    for mask in itertools.product([False, True], repeat=len(norm.gradients)):
+        got = norm.backward(DY, cache, output_mask=form(mask))
+        assert [gradient is not None for gradient in got] == list(mask)
+        for gradient, expected in zip(got, full, strict=True):
+            if gradient is not None:
+                np.testing.assert_array_equal(gradient, expected)
 
 
-def test_positional_and_keyword_forms(implementation):
-    positional = implementation.layer_norm(X, (3, 4), WEIGHT, BIAS, 0.5)
-    named = implementation.layer_norm(
-        eps=0.5, bias=BIAS, weight=WEIGHT, normalized_shape=(3, 4), x=X
-    )
-    np.testing.assert_array_equal(positional, named)
+def test_positional_and_keyword_forms(norm):
+    parameters = dict(zip(norm.parameters, (WEIGHT, BIAS), strict=False))
+    positional = X, (3, 4), *parameters.values(), 0.5
+    named = {"eps": 0.5, **parameters, "normalized_shape": (3, 4), "x": X}
+    np.testing.assert_array_equal(norm.normalize(*positional), norm.normalize(**named))
+    for function in (norm.normalize, norm.forward):
+        with pytest.raises(TypeError):
+            function(*positional, np.empty_like(X))
+    cache = norm.forward(X, (3, 4))[1]
+    named = norm.backward(cache=cache, dy=DY)
+    np.testing.assert_array_equal(named[0], norm.backward(DY, cache)[0])
     with pytest.raises(TypeError):
-        implementation.layer_norm(X, (3, 4), WEIGHT, BIAS, 0.5, np.empty_like(X))
-    cache = implementation.layer_norm_forward(X, (3, 4))[1]
-    named = implementation.layer_norm_backward(cache=cache, dy=DY)
-    np.testing.assert_array_equal(named[0], implementation.layer_norm_backward(DY, cache)[0])
-    with pytest.raises(TypeError):
-        implementation.layer_norm_backward(DY, cache, (True, True, True))
+        norm.backward(DY, cache, (True,) * len(norm.gradients))
 
 
-def test_cache_is_a_record_anyone_can_build(implementation):
-    cache = implementation.layer_norm_forward(X, (3, 4), WEIGHT)[1]
-    assert type(cache) is lnfast.LayerNormCache
-    assert cache._fields == ("x", "normalized_shape", "weight", "mean", "rstd")
+def test_cache_is_a_record_anyone_can_build(norm):
+    cache = norm.forward(X, (3, 4), WEIGHT)[1]
+    assert type(cache) is norm.record
+    assert cache._fields == ("x", "normalized_shape", "weight", *norm.statistics)
     with pytest.raises(AttributeError):
         cache.x = X
-    expected = implementation.layer_norm_backward(DY, cache)
-    by_hand = lnfast.LayerNormCache(
-        X.tolist(), [3, 4], WEIGHT.tolist(), cache.mean.tolist(), cache.rstd.astype(">f8")
+    expected = norm.backward(DY, cache)
+    *means, rstd = cache[3:]
+    by_hand = norm.record(
+        X.tolist(), [3, 4], WEIGHT.tolist(), *(a.tolist() for a in means), rstd.astype(">f8")
     )
-    for same in (pickle.loads(pickle.dumps(cache)), by_hand):
-        for got, known in zip(implementation.layer_norm_backward(DY, same), expected, strict=True):
+    pickled = pickle.loads(pickle.dumps(cache))
+    assert type(pickled) is norm.record
+    for same in (pickled, by_hand):
+        for got, known in zip(norm.backward(DY, same), expected, strict=True):
             np.testing.assert_array_equal(got, known)
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0), (0, 0), (0,), (2, 0, 4), (2, 3, 0)])
-def test_nothing_to_normalise(implementation, shape):
+def test_nothing_to_normalise(norm, shape):
     x = np.empty(shape, np.float32)
-    parameter = np.ones(shape[-1])
+    parameters = norm.parameters_of(np.ones(shape[-1]), np.ones(shape[-1]))
     out = np.empty_like(x)
-    y, cache = implementation.layer_norm_forward(
-        x, shape[-1], parameter, parameter, 0, out=out, check_finite=True
-    )
+    y, cache = norm.forward(x, shape[-1], *parameters, 0, out=out, check_finite=True)
     assert y is out
-    dx, dweight, dbias = implementation.layer_norm_backward(x, cache, out=x, check_finite=True)
+    dx, *gradients = norm.backward(x, cache, out=x, check_finite=True)
     assert dx is x
-    assert dweight.tolist() == dbias.tolist() == [0] * shape[-1]
-    assert np.isnan(cache.mean).all() and np.isnan(cache.rstd).all()
-    assert cache.mean.shape == (*shape[:-1], 1)
+    assert [gradient.tolist() for gradient in gradients] == [[0] * shape[-1]] * len(parameters)
+    for statistic in cache[3:]:
+        assert np.isnan(statistic).all()
+        assert statistic.shape == (*shape[:-1], 1)

@@ -4,12 +4,14 @@ import decimal
 
 import numpy as np
 import pytest
+from norms import FUNCTIONS, norm_of
 
 import lnfast
 from lnfast import reference
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) ** 2
 ONES = np.ones(4, np.float32)
+STATISTIC = np.ones((2, 3, 1))
 
 
 class Unconvertible:
@@ -128,13 +130,9 @@ BACKWARD = {
     "dy None": ({"dy": None}, TypeError, "dy has dtype object"),
     "dy ragged": ({"dy": [[1, 2], [3]]}, ValueError, "dy cannot be made an array"),
     "dy masked": ({"dy": np.ma.array(X)}, TypeError, "dy is a masked array"),
-    "cache a tuple": ({"cache": (1, 2, 3, 4, 5)}, TypeError, "not tuple: layer_norm_forward"),
-    "cache None": ({"cache": None}, TypeError, "LayerNormCache, not NoneType"),
-    "mask of ints": ({"output_mask": (1, 1, 1)}, TypeError, r"output_mask\[0\].*bool, not int"),
     "mask str": ({"output_mask": "yes"}, TypeError, "output_mask.*str"),
     "mask bool": ({"output_mask": True}, TypeError, "output_mask.*bool"),
     "mask a set": ({"output_mask": {True, False}}, TypeError, "output_mask.*set"),
-    "mask short": ({"output_mask": (True, True)}, ValueError, "output_mask.*three.*2"),
     "x float16": ({"cache.x": X.astype("f2")}, TypeError, "x has dtype float16"),
     "x masked": ({"cache.x": np.ma.array(X)}, TypeError, "x is a masked array"),
     "x 0-d": ({"cache.x": 1.0}, ValueError, "x is 0-d"),
@@ -149,28 +147,93 @@ BACKWARD = {
         ValueError,
         r"mean must have shape \(2, 3, 1\), not \(2, 3\)",
     ),
-    "rstd complex": ({"cache.rstd": np.ones((2, 3, 1)) * 1j}, TypeError, "rstd has dtype complex"),
+    "rstd None": ({"cache.rstd": None}, TypeError, "rstd has dtype object"),
+    "rstd complex": ({"cache.rstd": STATISTIC * 1j}, TypeError, "rstd has dtype complex"),
     "rstd flat": ({"cache.rstd": np.ones(6)}, ValueError, r"rstd must have shape \(2, 3, 1\)"),
 }
 
 
+# What is right for one norm and wrong for the other.
+THREE, TWO = (True,) * 3, (True,) * 2
+OF_LAYER_NORM = {
+    "cache a tuple": (
+        {"cache": (1, 2, 3, 4, 5)},
+        TypeError,
+        r"LayerNormCache, not tuple: layer_norm_forward returns one.*weight, mean, rstd\) builds",
+    ),
+    "cache None": ({"cache": None}, TypeError, "LayerNormCache, not NoneType"),
+    "cache of rms_norm": (
+        {"cache": lnfast.RMSNormCache(X, (4,), ONES, STATISTIC)},
+        TypeError,
+        "LayerNormCache, not RMSNormCache: layer_norm_forward returns one",
+    ),
+    "mask of ints": ({"output_mask": (1, 1, 1)}, TypeError, r"output_mask\[0\].*bool, not int"),
+    "mask short": (
+        {"output_mask": TWO},
+        ValueError,
+        "output_mask must be three bools, for dx, dweight and dbias, not 2$",
+    ),
+    "mask long": ({"output_mask": (*THREE, True)}, ValueError, "output_mask.*three.*not more$"),
+}
+OF_RMS_NORM = {
+    "cache a tuple": (
+        {"cache": (1, 2, 3, 4)},
+        TypeError,
+        r"RMSNormCache, not tuple: rms_norm_forward returns one.*_shape, weight, rstd\) builds",
+    ),
+    "cache None": ({"cache": None}, TypeError, "RMSNormCache, not NoneType"),
+    "cache of layer_norm": (
+        {"cache": lnfast.LayerNormCache(X, (4,), ONES, STATISTIC, STATISTIC)},
+        TypeError,
+        "RMSNormCache, not LayerNormCache: rms_norm_forward returns one",
+    ),
+    "mask of ints": ({"output_mask": (1, 1)}, TypeError, r"output_mask\[0\].*bool, not int"),
+    "mask short": (
+        {"output_mask": [True]},
+        ValueError,
+        "output_mask must be two bools, for dx and dweight, not 1$",
+    ),
+    "mask long": ({"output_mask": THREE}, ValueError, "output_mask.*two.*not more$"),
+}
+OF = {"layer_norm": OF_LAYER_NORM, "rms_norm": OF_RMS_NORM}
+
+
+def arguments_of(norm, backward):
+    """Those of a good call. Fields of the cache stand beside the others, as in the tables."""
+    parameters = {name: ONES.copy() for name in norm.parameters}
+    if not backward:
+        return {"x": X, "normalized_shape": (4,), **parameters, "eps": 1e-5}
+    mean = X.mean(axis=-1, keepdims=True, dtype=np.float64)
+    fields = {"x": X, "normalized_shape": (4,), "weight": ONES, "mean": mean, "rstd": STATISTIC}
+    return {"dy": X.copy()} | {f"cache.{name}": fields[name] for name in norm.record._fields}
+
+
+def changed(function, change):
+    """Those of a good call of one of FUNCTIONS with a change as in the tables."""
+    norm = norm_of(function)
+    made = arguments_of(norm, function.endswith("backward")) | change
+    fields = {key[6:]: made.pop(key) for key in list(made) if key.startswith("cache.")}
+    if fields and "cache" not in made:
+        made["cache"] = norm.record_of(**fields)
+    return made
+
+
 def call(implementation, function, change, **more):
     """A good call of the function, with this change to it."""
-    change = {**change, **more}
-    if function != "layer_norm_backward":
-        good = {"x": X, "normalized_shape": 4, "weight": ONES, "bias": ONES}
-        return getattr(implementation, function)(**{**good, **change})
-    mean = X.mean(axis=-1, keepdims=True, dtype=np.float64)
-    cache = lnfast.LayerNormCache(X, (4,), ONES, mean, np.ones((2, 3, 1)))
-    fields = {key[6:]: change.pop(key) for key in list(change) if key.startswith("cache.")}
-    good = {"dy": X, "cache": cache._replace(**fields)}
-    return implementation.layer_norm_backward(**{**good, **change})
+    return getattr(implementation, function)(**changed(function, {**change, **more}))
+
+
+def bad_rows(function):
+    """Of the tables, by name: those about what the function has."""
+    norm, backward = norm_of(function), function.endswith("backward")
+    table = BACKWARD | OF[norm.name] if backward else FORWARD
+    foreign = {"bias", "cache.mean"} - {*arguments_of(norm, backward)}
+    return {name: row for name, row in (table | BOTH).items() if not foreign & {*row[0]}}
 
 
 def bad_calls():
-    for function in ("layer_norm", "layer_norm_forward", "layer_norm_backward"):
-        table = BACKWARD if function == "layer_norm_backward" else FORWARD
-        for name, row in (table | BOTH).items():
+    for function in FUNCTIONS:
+        for name, row in bad_rows(function).items():
             yield pytest.param(function, *row, id=f"{function}-{name}")
 
 
@@ -186,39 +249,42 @@ def test_error_names_the_argument(implementation, function, change, error, messa
     assert str(raised.value) == str(defined.value)
 
 
-def test_errors_of_conversion_keep_their_cause(implementation):
+def test_errors_of_conversion_keep_their_cause(norm):
     with pytest.raises(ValueError) as raised:
-        implementation.layer_norm(Unconvertible(), 4)
+        norm.normalize(Unconvertible(), 4)
     assert isinstance(raised.value.__cause__, RuntimeError)
 
 
-def test_memory_error_passes_through(implementation):
+def test_memory_error_passes_through(norm):
     class Huge:
         def __array__(self, dtype=None, copy=None):
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        implementation.layer_norm(Huge(), 4)
+        norm.normalize(Huge(), 4)
 
 
-@pytest.mark.parametrize("function", ["layer_norm", "layer_norm_forward"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name, place", [("x", (1, 2, 3)), ("weight", (2,)), ("bias", (0,))])
-def test_check_finite_names_the_first_place(implementation, function, name, place, bad):
-    array = {"x": X, "weight": ONES, "bias": ONES}[name].copy()
-    array[place] = bad
-    out = np.full(X.shape, 7, X.dtype)
-    call(implementation, function, {name: array})  # no error, no warning without the check
-    where = f"{name}[{', '.join(map(str, place))}] is {bad}"
-    with pytest.raises(ValueError) as raised:
-        call(implementation, function, {name: array}, check_finite=True, out=out)
-    assert str(raised.value) == where
-    assert (out == 7).all()
+def test_check_finite_names_the_first_place(norm, bad):
+    good = arguments_of(norm, backward=False)
+    for name, place in {"x": (1, 2, 3), "weight": (2,), "bias": (0,)}.items():
+        if name not in good:
+            continue
+        array, out = good[name].copy(), np.full(X.shape, 7, X.dtype)
+        array[place] = bad
+        for function in (norm.normalize, norm.forward):
+            function(**good | {name: array})  # no error, no warning without the check
+            with pytest.raises(ValueError) as raised:
+                function(**good | {name: array}, check_finite=True, out=out)
+            assert str(raised.value) == f"{name}[{', '.join(map(str, place))}] is {bad}"
+            assert (out == 7).all()
 
 
-@pytest.mark.parametrize(
-    "name, value, message",
-    [
+def test_check_finite_backward(norm):
+    good = arguments_of(norm, backward=True)
+    # The row's first x is its least, and above 0: below the mean where there is one.
+    overflow = f"dx[1, 2, 0] overflows to {'' if norm.centred else '-'}inf"
+    for name, value, message in [
         ("dy", np.nan, "dy[1, 2, 0] is nan"),
         ("cache.x", np.inf, "x[1, 2, 0] is inf"),
         ("cache.weight", np.nan, "weight[0] is nan"),
@@ -226,44 +292,40 @@ def test_check_finite_names_the_first_place(implementation, function, name, plac
         ("cache.rstd", np.inf, "rstd[1, 2, 0] is inf"),
         ("cache.rstd", 0.0, "rstd[1, 2, 0] is 0.0: it must be above 0"),
         ("cache.rstd", -1.0, "rstd[1, 2, 0] is -1.0: it must be above 0"),
-        ("cache.rstd", 1e30, "dx[1, 2, 0] overflows to inf"),
-    ],
-)
-def test_check_finite_backward(implementation, name, value, message):
-    shapes = {"dy": X.shape, "cache.x": X.shape, "cache.weight": (4,)}
-    array = np.ones(shapes.get(name, (2, 3, 1)), np.float64 if "." in name else X.dtype)
-    if name in ("cache.x", "cache.weight"):
-        array = array.astype(X.dtype)
-    array[(0,) if name == "cache.weight" else (1, 2, 0)] = value
-    out = np.full(X.shape, 7, X.dtype)
-    call(implementation, "layer_norm_backward", {name: array})
-    with pytest.raises(ValueError) as raised:
-        call(implementation, "layer_norm_backward", {name: array}, check_finite=True, out=out)
-    assert str(raised.value) == message
-    assert (out == 7).all()
+        ("cache.rstd", 1e30, overflow),
+    ]:
+        if name not in good:
+            continue
+        array, out = good[name].copy(), np.full(X.shape, 7, X.dtype)
+        array[(0,) if name == "cache.weight" else (1, 2, 0)] = value
+        arguments = changed(f"{norm.name}_backward", {name: array})
+        norm.backward(**arguments)
+        with pytest.raises(ValueError) as raised:
+            norm.backward(**arguments, check_finite=True, out=out)
+        assert str(raised.value) == message
+        assert (out == 7).all()
 
 
-def test_check_finite_sees_results(implementation):
+def test_check_finite_sees_results(norm):
     weight, out = np.array([1, 1, 1, 3e38], np.float32), np.full(X.shape, 7, X.dtype)
-    for function in (implementation.layer_norm, implementation.layer_norm_forward):
+    no_spread = np.full((2, 3), float(norm.centred))
+    for function in (norm.normalize, norm.forward):
         with pytest.raises(ValueError, match=r"^y\[0, 0, 3\] overflows to inf$"):
             function(X, 4, weight, out=out, check_finite=True)
         assert (out == 7).all()
         with pytest.raises(ValueError, match=r"^y\[0, 0\] is nan$"):
-            function(np.ones((2, 3)), 3, eps=0, check_finite=True)
+            function(no_spread, 3, eps=0, check_finite=True)
 
 
-def test_check_finite_passes_what_is_finite(implementation):
-    y, cache = call(implementation, "layer_norm_forward", {}, check_finite=True)
-    np.testing.assert_array_equal(y, call(implementation, "layer_norm", {}))
-    checked = implementation.layer_norm_backward(X, cache, check_finite=np.True_)
-    for gradient, expected in zip(
-        checked, implementation.layer_norm_backward(X, cache), strict=True
-    ):
+def test_check_finite_passes_what_is_finite(norm):
+    y, cache = norm.forward(X, 4, check_finite=True)
+    np.testing.assert_array_equal(y, norm.normalize(X, 4))
+    checked = norm.backward(X, cache, check_finite=np.True_)
+    for gradient, expected in zip(checked, norm.backward(X, cache), strict=True):
         np.testing.assert_array_equal(gradient, expected)
 
 
-def test_out_without_dx(implementation):
-    out = np.zeros_like(X)
+def test_out_without_dx(norm):
+    out, mask = np.zeros_like(X), [name != "dx" for name in norm.gradients]
     with pytest.raises(ValueError, match=r"out is for dx.*output_mask\[0\]"):
-        call(implementation, "layer_norm_backward", {}, out=out, output_mask=(False, True, True))
+        norm.backward(X, norm.forward(X, 4)[1], out=out, output_mask=mask)

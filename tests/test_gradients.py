@@ -1,19 +1,18 @@
 """test_gradients.py: dx, dweight and dbias against differences, a Jacobian, PyTorch and reports."""
 
-import importlib
-
 import mpmath
 import numpy as np
 import pytest
+from norms import Norm
 
 from lnfast.check import oracle
 
 SHAPES = [((3,), (4,)), ((5,), (2,)), ((2, 3), (7,)), ((4,), (3, 5)), ((), (6,)), ((2, 1), (9, 1))]
 
 
-@pytest.fixture(params=["lnfast", "lnfast.reference"])
-def ln(request):
-    return importlib.import_module(request.param)
+@pytest.fixture
+def ln(implementation):
+    return Norm("layer_norm", implementation)
 
 
 def example(lead, normalized_shape, dtype=np.float64, seed=0):
@@ -24,13 +23,15 @@ def example(lead, normalized_shape, dtype=np.float64, seed=0):
     return dy, 3 * x + 1, weight, bias
 
 
-def gradients(ln, dy, x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    _, cache = ln.layer_norm_forward(x, normalized_shape, weight, bias, eps)
-    dx, dweight, dbias = ln.layer_norm_backward(dy, cache)
+def gradients(norm, dy, x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    parameters = norm.parameters_of(weight, bias)
+    _, cache = norm.forward(x, normalized_shape, *parameters, eps)
+    dx, *others = norm.backward(dy, cache)
     assert dx.shape == np.shape(x)
-    assert dweight.shape == dbias.shape == np.shape(x)[np.ndim(x) - len(normalized_shape) :]
-    assert dx.dtype == dweight.dtype == dbias.dtype == x.dtype
-    return dx, dweight, dbias
+    shape = np.shape(x)[np.ndim(x) - len(normalized_shape) :]
+    assert [gradient.shape for gradient in others] == [shape for _ in parameters]
+    assert {gradient.dtype for gradient in (dx, *others)} == {x.dtype}
+    return dx, *others
 
 
 def assert_promise(found, dy, x, weight=None, eps=1e-5):
@@ -58,14 +59,15 @@ def central_differences(loss, array, step=2.0**-16):
 
 @pytest.mark.parametrize("eps", [1e-5, 0.5])
 @pytest.mark.parametrize(("lead", "normalized_shape"), SHAPES)
-def test_central_differences(ln, lead, normalized_shape, eps):
+def test_central_differences(norm, lead, normalized_shape, eps):
     dy, x, weight, bias = example(lead, normalized_shape)
+    parameters = norm.parameters_of(weight, bias)
 
-    def loss():  # every evaluation computes mean and rstd anew
-        return float((dy * ln.layer_norm(x, normalized_shape, weight, bias, eps)).sum())
+    def loss():  # every evaluation computes the statistics anew
+        return float((dy * norm.normalize(x, normalized_shape, *parameters, eps)).sum())
 
-    found = gradients(ln, dy, x, normalized_shape, weight, bias, eps)
-    for gradient, array in zip(found, (x, weight, bias), strict=True):
+    found = gradients(norm, dy, x, normalized_shape, weight, bias, eps)
+    for gradient, array in zip(found, (x, *parameters), strict=True):
         # Truncation is step^2 / 6 times a third derivative, rounding some eps / step: below 1e-8.
         expected = central_differences(loss, array)
         np.testing.assert_allclose(gradient, expected, rtol=1e-8, atol=1e-8)
@@ -101,21 +103,24 @@ def test_explicit_jacobian(ln, size, dtype):
 @pytest.mark.parametrize("affine", ["weight and bias", "weight", "bias", "neither"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("lead", "normalized_shape"), SHAPES)
-def test_pytorch(ln, lead, normalized_shape, dtype, affine):
+def test_pytorch(norm, lead, normalized_shape, dtype, affine):
     torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
     dy, x, weight, bias = example(lead, normalized_shape, dtype, seed=5)
     weight = weight if "weight" in affine else None
     bias = bias if "bias" in affine else None
-    found = gradients(ln, dy, x, normalized_shape, weight, bias)
+    parameters = norm.parameters_of(weight, bias)
+    found = gradients(norm, dy, x, normalized_shape, weight, bias)
 
-    arrays = (x, weight, bias)
-    leaves = [None if a is None else torch.tensor(a, requires_grad=True) for a in arrays]
-    y = torch.nn.functional.layer_norm(leaves[0], normalized_shape, *leaves[1:], 1e-5)
+    leaves = [None if a is None else torch.tensor(a, requires_grad=True) for a in (x, *parameters)]
+    function = getattr(torch.nn.functional, norm.name)
+    y = function(leaves[0], normalized_shape, *leaves[1:], 1e-5)
     y.backward(torch.tensor(dy))
-    tolerance = 100 * np.finfo(dtype).eps
+    close = {"rtol": 100 * np.finfo(dtype).eps, "atol": 100 * np.finfo(dtype).eps}
+    got = norm.normalize(x, normalized_shape, *parameters, 1e-5)
+    np.testing.assert_allclose(got, y.detach().numpy(), **close)
     for gradient, leaf in zip(found, leaves, strict=True):
         if leaf is not None:
-            np.testing.assert_allclose(gradient, leaf.grad.numpy(), rtol=tolerance, atol=tolerance)
+            np.testing.assert_allclose(gradient, leaf.grad.numpy(), **close)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

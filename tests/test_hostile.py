@@ -12,9 +12,10 @@ import numpy as np
 from hostile import OUTS, REAL, Room, anything, arrays, fuzz, values
 from hypothesis import given
 from hypothesis import strategies as st
+from norms import NORMS, Norm
 
 import lnfast
-from lnfast import LayerNorm, LayerNormCache, reference
+from lnfast import LayerNorm, RMSNorm, reference
 
 # Rows of the kernels' lane lengths and around them; no rows, no columns, many axes.
 SHAPES = [(), (4,), (1, 1), (2, 4), (2, 3, 4), (5, 3), (4, 8), (3, 9), (2, 17), (9, 33)]
@@ -43,10 +44,11 @@ def good_shapes(draw, lengths):
 
 @st.composite
 def calls(draw, backward=False):
-    """Arguments that fit each other, but for one, two or none of them.
+    """A norm, and arguments that fit each other, but for one, two or none of them.
 
     For backward also the largest rstd, or None where the record's fields do not belong together.
     """
+    norm = draw(st.sampled_from([Norm(name) for name in NORMS]))
     shape = draw(st.sampled_from(SHAPES))
     axes = draw(st.integers(1, min(len(shape), 3) or 1))
     lengths = shape[len(shape) - axes :]
@@ -63,14 +65,14 @@ def calls(draw, backward=False):
     if backward:
         del good["eps"]
         masks = [(True,) * 3, [True, False, True], (False, True, False), np.array([True] * 3)]
+        masks = [mask[: len(norm.gradients)] for mask in masks]
         good["output_mask"] = just(masks[0], *masks)
         good["dy"] = arrays(shape, REAL + FLOATS, [np.nan])
-        fields, largest = good_fields(draw, shape, lengths, dtype)
+        fields, largest = good_fields(draw, norm, shape, lengths, dtype)
     else:
         good["x"] = arrays(shape, [dtype], infinite)
         good["normalized_shape"] = good_shapes(lengths)
-        good["weight"] = st.one_of(just(None), parameter)
-        good["bias"] = st.one_of(just(None), parameter)
+        good |= {name: st.one_of(just(None), parameter) for name in norm.parameters}
         fields = {}
     names = sorted([*good, *fields])
     odd = draw(st.sets(st.sampled_from(names), max_size=2)) if draw(st.booleans()) else set()
@@ -78,49 +80,53 @@ def calls(draw, backward=False):
     if backward:
         for name, field in fields.items():
             fields[name] = draw(anything(shape)) if name in odd else field
-        made["cache"] = draw(caches(fields))
-        return made, None if odd & {*fields} else largest
-    for name in ("weight", "bias", "eps", "num_threads", "check_finite", "out"):
+        made["cache"] = draw(caches(norm, fields))
+        return norm, made, None if odd & {*fields} else largest
+    for name in (*norm.parameters, "eps", "num_threads", "check_finite", "out"):
         if draw(st.integers(0, 3)) == 0 and name not in odd:
             del made[name]
-    return made
+    return norm, made
 
 
-def good_fields(draw, shape, lengths, dtype):
+def good_fields(draw, norm, shape, lengths, dtype):
     """The fields of the cache of a forward pass, in any layout or form; and the largest rstd."""
     x = values(shape, dtype, draw(st.integers(0, 3)))
-    mean = rstd = np.ones(())
+    statistics = [np.ones(()) for _ in norm.statistics]
     if shape:
-        _, (*_, mean, rstd) = reference.layer_norm_forward(x, lengths)
+        _, (_, _, _, *statistics) = Norm(norm.name, reference).forward(x, lengths)
     made = {
         "x": draw(arrays(shape, [dtype], content=x)),
         "normalized_shape": draw(good_shapes(lengths)),
         "weight": draw(st.one_of(just(None), arrays(lengths, REAL + FLOATS))),
-        "mean": draw(arrays(mean.shape, ["f8", ">f8"], content=mean)),
-        "rstd": draw(arrays(rstd.shape, ["f8", ">f8"], content=rstd)),
     }
-    return made, rstd.max(initial=0)
+    for name, statistic in zip(norm.statistics, statistics, strict=True):
+        made[name] = draw(arrays(statistic.shape, ["f8", ">f8"], content=statistic))
+    return made, statistics[-1].max(initial=0)
 
 
 @st.composite
-def caches(draw, fields):
+def caches(draw, norm, fields):
     """A record of these fields: as it should be, of a subclass, too short, or none at all."""
-    kind = draw(st.sampled_from([LayerNormCache] * 9 + [Derived, tuple]))
-    length = draw(st.sampled_from([5] * 15 + [0, 1, 4, 6]))
-    order = LayerNormCache._fields
+    records = [record for record, *_ in NORMS.values()]
+    kind = draw(st.sampled_from([norm.record] * 9 + [derived(norm.record), tuple, *records]))
+    count = len(fields)
+    length = draw(st.sampled_from([count] * 15 + [0, 1, count - 1, count + 1]))
 
     def make(room):
-        values = [fields[name](room) for name in order]
+        values = [fields[name](room) for name in norm.record._fields]
         return tuple.__new__(kind, (*values, None)[:length])
 
     return make
 
 
-class Derived(LayerNormCache):
+def derived(record):
     """A record that says something else than it holds."""
 
-    x = property(lambda self: 1 / 0)
-    __iter__ = __getitem__ = __len__ = lambda self, *index: 1 / 0
+    def refuse(self, *index):
+        return 1 / 0
+
+    methods = dict.fromkeys(["__iter__", "__getitem__", "__len__"], refuse)
+    return type("Derived", (record,), {"x": property(refuse), **methods})
 
 
 # One call, and what comes of it
@@ -155,10 +161,10 @@ def attempt(function, makers):
     return Outcome(None, "", results, room)
 
 
-def same(function, makers):
+def same(norm, function, makers):
     """The outcomes for lnfast and for the reference, which agree on all but the roundings."""
-    compiled = attempt(getattr(lnfast, function), makers)
-    defined = attempt(getattr(reference, function), makers)
+    compiled = attempt(getattr(norm, function), makers)
+    defined = attempt(getattr(Norm(norm.name, reference), function), makers)
     assert (compiled.error, compiled.message) == (defined.error, defined.message)
     return compiled, defined
 
@@ -179,10 +185,11 @@ def assert_alike(got, wanted, scale):
         np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance)
 
 
-@fuzz(400)
-@given(call=calls(), function=st.sampled_from(["layer_norm", "layer_norm_forward"]))
+@fuzz(600)
+@given(call=calls(), function=st.sampled_from(["normalize", "forward"]))
 def test_forward(call, function):
-    compiled, defined = same(function, call)
+    norm, makers = call
+    compiled, defined = same(norm, function, makers)
     if compiled.error:
         return
     y, *cache = compiled.results
@@ -190,9 +197,9 @@ def test_forward(call, function):
     y = np.asarray(y)
     # |weight| m + |bias|; m is at most the root of a row's length.
     assert_alike(y, known, (y.size, 9 * y.size**0.5 + 9))
-    if function == "layer_norm_forward":
+    if function == "forward":
         (cache,), (known_cache,) = cache, known_cache
-        assert type(cache) is type(known_cache) is LayerNormCache
+        assert type(cache) is type(known_cache) is norm.record
         assert cache.normalized_shape == known_cache.normalized_shape
         for got, wanted in zip(cache, known_cache, strict=True):
             if isinstance(got, np.ndarray):
@@ -200,11 +207,11 @@ def test_forward(call, function):
                 assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
 
 
-@fuzz(400)
+@fuzz(600)
 @given(call=calls(backward=True))
 def test_backward(call):
-    makers, rstd = call
-    compiled, defined = same("layer_norm_backward", makers)
+    norm, makers, rstd = call
+    compiled, defined = same(norm, "backward", makers)
     for i, (got, wanted) in enumerate(zip(compiled.results, defined.results, strict=True)):
         scale = None
         if rstd is not None and wanted is not None:
@@ -214,17 +221,19 @@ def test_backward(call):
         assert_alike(got, wanted, None if scale is None else (size, scale))
 
 
-# LayerNorm and the rest of the surface
+# The layers and the rest of the surface
 
 
 @fuzz(200)
 @given(
-    name=st.sampled_from(["normalized_shape", "eps", "elementwise_affine", "bias", "dtype"]),
+    kind=st.sampled_from([LayerNorm, RMSNorm]),
+    name=st.sampled_from(["normalized_shape", "eps", "elementwise_affine", "dtype", "bias"]),
     make=anything((4,)),
 )
-def test_layer_constructor(name, make):
+def test_layer_constructor(kind, name, make):
+    kind = LayerNorm if name == "bias" else kind
     try:
-        layer = LayerNorm(**{"normalized_shape": (4,), name: make(Room())})
+        layer = kind(**{"normalized_shape": (4,), name: make(Room())})
     except (TypeError, ValueError) as error:
         assert type(error) in (TypeError, ValueError) and NAMED.match(str(error)), str(error)
         return
@@ -238,23 +247,22 @@ def test_layer_constructor(name, make):
 @given(call=calls(backward=True))
 def test_layer_backward(call):
     """dx of the function; gradients added in full, or as they were."""
-    makers, _ = call
+    norm, makers, _ = call
     makers = {name: make for name, make in makers.items() if name != "output_mask"}
-    layer = LayerNorm(4)
+    layer = norm.layer(4)
+    gradients = [gradient for _, _, gradient in layer.parameters()]
 
     def backward(**arguments):
         try:
             return layer.backward(**arguments)
         except (TypeError, ValueError):
-            assert not layer.grad_weight.any() and not layer.grad_bias.any()
+            assert not np.any(gradients)
             raise
 
     outcome = attempt(backward, makers)
     if outcome.error is None:
-        wanted = attempt(lnfast.layer_norm_backward, makers)
-        for got, known in zip(
-            (outcome.results[0], layer.grad_weight, layer.grad_bias), wanted.results, strict=True
-        ):
+        wanted = attempt(norm.backward, makers)
+        for got, known in zip((outcome.results[0], *gradients), wanted.results, strict=True):
             np.testing.assert_array_equal(np.asarray(got), np.asarray(known, got.dtype))
 
 

@@ -10,9 +10,10 @@ import sys
 import numpy as np
 import pytest
 from hostile import CHANGES, Lying, change
+from norms import FUNCTIONS, Norm, norm_of
 
 import lnfast
-from lnfast import LayerNormCache, reference
+from lnfast import reference
 
 
 class Sequence(collections.abc.Sequence):
@@ -82,43 +83,51 @@ def own(a, kind=np.ndarray):
     return copy
 
 
-def forward_arguments(kind):
+def good_arguments(function, kind=np.ndarray):
+    """Of any of FUNCTIONS; in place of a cache, its fields."""
     rng = np.random.default_rng(0)
-    x, weight, bias = rng.standard_normal((6, 8)), rng.standard_normal(8), rng.standard_normal(8)
-    made = {"x": x, "weight": weight, "bias": bias, "out": np.zeros((6, 8))}
+    made = {"x": rng.standard_normal((6, 8)), "out": np.zeros((6, 8))}
+    made |= {name: rng.standard_normal(8) for name in norm_of(function).parameters}
     made = {name: own(a.astype("f4"), kind) for name, a in made.items()}
-    return {**made, "normalized_shape": 8, "eps": 1, "num_threads": 1}
+    made |= {"normalized_shape": 8, "eps": 1, "num_threads": 1}
+    return backward_of(function, made, kind) if function.endswith("backward") else made
 
 
-def backward_arguments(kind):
-    made = forward_arguments(kind)
-    del made["bias"], made["eps"]
+def backward_of(function, made, kind):
+    norm = Norm(norm_of(function).name, reference)
+    _, cache = norm.forward(np.array(made["x"]), 8)
     made["dy"] = own(np.asarray(made["x"])[::-1], kind)
-    made["normalized_shape"], made["output_mask"] = (8,), (True, True, True)
-    _, cache = reference.layer_norm_forward(np.array(made["x"]), 8)
-    return {**made, "mean": own(cache.mean, kind), "rstd": own(cache.rstd, kind)}
+    made |= {"normalized_shape": (8,), "output_mask": (True,) * len(norm.gradients)}
+    made |= {name: own(getattr(cache, name), kind) for name in norm.statistics}
+    return {name: value for name, value in made.items() if name not in ("bias", "eps")}
+
+
+def hostile_kinds(function):
+    """The arguments that may have code of their own, and what has it."""
+    table = BACKWARD if function.endswith("backward") else FORWARD
+    return {name: table[name] for name in table if name in good_arguments(function)}
 
 
 def outcome(implementation, function, arguments):
     """The bytes of every result, or the error."""
     arguments = dict(arguments)
-    if function == "layer_norm_backward":
-        fields = [arguments.pop(name) for name in LayerNormCache._fields]
-        arguments["cache"] = LayerNormCache(*fields)
+    if function.endswith("backward"):
+        record = norm_of(function).record
+        arguments["cache"] = record(*(arguments.pop(name) for name in record._fields))
     try:
         results = getattr(implementation, function)(**arguments)
     except (TypeError, ValueError) as error:
         return type(error), str(error)
+    if function.endswith("forward"):
+        results = (results[0], *results[1])
     results = results if type(results) is tuple else (results,)
-    results = [*results[:1], *(results[1] if len(results) == 2 else results[1:])]
     return [a.tobytes() if isinstance(a, np.ndarray) else a for a in results]
 
 
 def cases():
-    for function in ("layer_norm", "layer_norm_forward", "layer_norm_backward"):
-        table = BACKWARD if function == "layer_norm_backward" else FORWARD
-        made = backward_arguments(np.ndarray) if table is BACKWARD else forward_arguments(Sub)
-        for name in table:
+    for function in FUNCTIONS:
+        made = good_arguments(function)
+        for name in hostile_kinds(function):
             for victim in made:
                 if victim != name and isinstance(made[victim], np.ndarray):
                     yield function, name, victim
@@ -127,15 +136,14 @@ def cases():
 @pytest.mark.parametrize("kind", [np.ndarray, Sub])
 @pytest.mark.parametrize("function, name, victim", list(cases()))
 def test_as_if_it_had_run_before(implementation, function, name, victim, kind):
-    make = backward_arguments if function == "layer_norm_backward" else forward_arguments
-    table = BACKWARD if function == "layer_norm_backward" else FORWARD
+    hostile = hostile_kinds(function)[name]
     for what in CHANGES:
-        before, during = make(kind), make(kind)
+        before, during = (good_arguments(function, kind) for _ in range(2))
         changed = during[victim]
         change(before[victim], what)
         expected = outcome(implementation, function, before)
         once = iter([what])  # a sequence is asked for each of its items
-        during[name] = table[name](
+        during[name] = hostile(
             lambda changed=changed, once=once: [change(changed, w) for w in once], during[name]
         )
         assert outcome(implementation, function, during) == expected
@@ -145,16 +153,14 @@ def test_as_if_it_had_run_before(implementation, function, name, victim, kind):
 
 
 @pytest.mark.parametrize("what", ["empty", "shrink", "grow", "shape", "dtype", "strides"])
-@pytest.mark.parametrize("function", ["layer_norm", "layer_norm_forward", "layer_norm_backward"])
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_between_the_check_and_the_kernels(function, what):
     """A finalizer, a profiler or another thread may run there: then the call is refused."""
-    backward = function == "layer_norm_backward"
-    make = backward_arguments if backward else forward_arguments
-    victims = [name for name, a in make(np.ndarray).items() if isinstance(a, np.ndarray)]
-    if function == "layer_norm_forward":
+    victims = [name for name, a in good_arguments(function).items() if isinstance(a, np.ndarray)]
+    if function.endswith("forward"):
         victims.remove("weight")  # of which there is a copy already
     for victim in victims:
-        arguments = make(np.ndarray)
+        arguments = good_arguments(function)
         arguments["num_threads"] = np.int64(1)  # the long way
         ran = []
 
@@ -172,7 +178,7 @@ def test_between_the_check_and_the_kernels(function, what):
         finally:
             sys.setprofile(previous)
         assert ran == [victim]
-        unchanged = make(np.ndarray)[victim]
+        unchanged = good_arguments(function)[victim]
         if (arguments[victim].shape, arguments[victim].dtype) != (unchanged.shape, unchanged.dtype):
             assert found[0] is ValueError and "while the call was being checked" in found[1]
 
@@ -180,38 +186,38 @@ def test_between_the_check_and_the_kernels(function, what):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError])
 @pytest.mark.parametrize(
     "function, name",
-    [("layer_norm", name) for name in FORWARD]
-    + [("layer_norm_forward", name) for name in FORWARD]
-    + [("layer_norm_backward", name) for name in BACKWARD],
+    [(function, name) for function in FUNCTIONS for name in hostile_kinds(function)],
 )
 def test_interrupts_pass_through(implementation, function, name, error):
     def stop():
         raise error
 
-    backward = function == "layer_norm_backward"
-    arguments = (backward_arguments if backward else forward_arguments)(np.ndarray)
+    arguments = good_arguments(function)
     before = arguments["out"].copy()
-    kind = (BACKWARD if backward else FORWARD)[name]
-    arguments[name] = kind(stop, arguments[name])
+    arguments[name] = hostile_kinds(function)[name](stop, arguments[name])
     with pytest.raises(error):
         outcome(implementation, function, arguments)
     np.testing.assert_array_equal(arguments["out"], before)
 
 
 @pytest.mark.parametrize("what", CHANGES)
-@pytest.mark.parametrize("field", ["x", "weight", "mean", "rstd"])
-def test_cache_changed_between_the_calls(field, what):
+@pytest.mark.parametrize(
+    "function, field",
+    [
+        (function, field)
+        for function in FUNCTIONS
+        if function.endswith("backward")
+        for field in ("x", "weight", *norm_of(function).statistics)
+    ],
+)
+def test_cache_changed_between_the_calls(function, field, what):
     """The record is looked at anew in every call: the reference's error, or its values."""
-    arguments = forward_arguments(np.ndarray)
     found = []
     for implementation in (lnfast, reference):
-        x, weight = own(arguments["x"]), own(arguments["weight"])
-        dy = own(x[::-1])
-        _, cache = reference.layer_norm_forward(x, 8, weight)
-        cache = cache._replace(weight=weight, mean=own(cache.mean), rstd=own(cache.rstd))
-        change(getattr(cache, field), what)
-        made = {**cache._asdict(), "dy": dy}
-        found.append(outcome(implementation, "layer_norm_backward", made))
+        made = good_arguments(function)
+        del made["out"]
+        change(made[field], what)
+        found.append(outcome(implementation, function, made))
     assert (found[0][0] is found[1][0]) or type(found[0]) is type(found[1]) is list
     if type(found[0]) is tuple:
         assert found[0] == found[1]
@@ -239,11 +245,11 @@ def test_what_an_object_says_of_itself(implementation):
     np.testing.assert_array_equal(np.asarray(full), expected)
 
 
-@pytest.mark.parametrize("function", ["layer_norm", "layer_norm_forward", "layer_norm_backward"])
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_arguments_there_are_not(implementation, function):
     good = (np.ones((2, 4)), 4)
-    if function == "layer_norm_backward":
-        good = (good[0], reference.layer_norm_forward(*good)[1])
+    if function.endswith("backward"):
+        good = (good[0], norm_of(function).forward(*good)[1])
     function = getattr(implementation, function)
     for arguments, keywords in [
         ((), {}),

@@ -9,8 +9,7 @@ import numpy as np
 from hostile import fuzz
 from hypothesis import given
 from hypothesis import strategies as st
-
-from lnfast import LayerNormCache
+from norms import FUNCTIONS, norm_of
 
 BYTES = 2048
 
@@ -64,7 +63,7 @@ def overlapping(draw):
     spans["dy"] = draw(views(shape, any_float))
     spans |= {name: draw(views((*shape[:-1], 1), ["f8"])) for name in ("mean", "rstd")}
     spans["out"] = draw(views(shape, [native] * 4 + [">" + native]))
-    function = draw(st.sampled_from(["layer_norm", "layer_norm_forward", "layer_norm_backward"]))
+    function = draw(st.sampled_from(FUNCTIONS))
     alone = draw(st.sets(st.sampled_from(sorted(spans.keys() - {"out"}))))
     return function, spans, alone, draw(st.integers(0, 9))
 
@@ -74,6 +73,7 @@ def overlapping(draw):
 def test_out_over_its_inputs(implementation, case):
     """As if the inputs had been copied first, and not a byte beside it; or refused, and no byte."""
     function, spans, alone, seed = case
+    norm = norm_of(function)
     buffer = np.random.default_rng(seed).integers(0, 256, BYTES, dtype=np.uint8)
     before = buffer.copy()
     given = {n: s.of(buffer.copy() if n in alone else buffer) for n, s in spans.items()}
@@ -81,17 +81,17 @@ def test_out_over_its_inputs(implementation, case):
 
     def run(a, out):
         cols = a["x"].shape[-1]
-        if function == "layer_norm_backward":
-            cache = LayerNormCache(a["x"], (cols,), a["weight"], a["mean"], a["rstd"])
-            return implementation.layer_norm_backward(a["dy"], cache, out=out)
-        y = getattr(implementation, function)(a["x"], cols, a["weight"], a["bias"], out=out)
+        call = getattr(implementation, function)
+        if function.endswith("backward"):
+            return call(a["dy"], norm.record_of(**a, normalized_shape=(cols,)), out=out)
+        y = call(a["x"], cols, *norm.parameters_of(a["weight"], a["bias"]), out=out)
         return y if type(y) is tuple else (y,)
 
     expected = run({name: a.copy() for name, a in given.items()}, None)
     taken = [b for element in spans["out"].places() for b in element]
     twice = len(set(taken)) < len(taken)
     x_bytes = {b for element in spans["x"].places() for b in element}
-    over_x = function == "layer_norm_forward" and "x" not in alone and not x_bytes.isdisjoint(taken)
+    over_x = function.endswith("forward") and "x" not in alone and not x_bytes.isdisjoint(taken)
     try:
         results = run(given, out)
     except ValueError as error:

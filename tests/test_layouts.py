@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from lnfast import LayerNormCache, _arguments
+from lnfast import _arguments
 
 ROWS, COLS = SHAPE = (11, 37)
 DTYPES = [np.float32, np.float64]
@@ -61,11 +61,10 @@ LAYOUTS = {
 }
 
 
-def results(implementation, x, dy, weight=None, bias=None):
-    y, cache = implementation.layer_norm_forward(x, x.shape[-1], weight, bias)
-    gradients = implementation.layer_norm_backward(dy, cache)
-    alone = implementation.layer_norm(x, x.shape[-1], weight, bias)
-    return [y, cache.mean, cache.rstd, *gradients, alone]
+def results(norm, x, dy, normalized_shape):
+    y, cache = norm.forward(x, normalized_shape)
+    alone = norm.normalize(x, normalized_shape)
+    return [y, alone, *norm.backward(dy, cache), *cache[3:]]
 
 
 def plain(array):
@@ -83,37 +82,37 @@ def assert_same_bits(got, expected):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout_dy", LAYOUTS)
 @pytest.mark.parametrize("layout_x", LAYOUTS)
-def test_every_pair(implementation, layout_x, layout_dy, dtype):
+def test_every_pair(norm, layout_x, layout_dy, dtype):
     x, dy = LAYOUTS[layout_x](dtype), LAYOUTS[layout_dy](dtype)
     x_copy, dy_copy = plain(x), plain(dy)
-    expected = results(implementation, x_copy, dy_copy)
+    expected = results(norm, x_copy, dy_copy, COLS)
     assert expected[0].dtype == dtype
-    assert_same_bits(results(implementation, x, dy), expected)
+    assert_same_bits(results(norm, x, dy, COLS), expected)
     np.testing.assert_array_equal(x, x_copy)
     np.testing.assert_array_equal(dy, dy_copy)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_weight_and_bias(implementation, layout, dtype):
+def test_weight_and_bias(norm, layout, dtype):
     x, dy = numbers(5, *SHAPE).astype(dtype), numbers(5, *SHAPE, seed=1).astype(dtype)
     weight, bias = LAYOUTS[layout](dtype), LAYOUTS[layout](dtype)[::-1]
 
     def run(weight, bias):
-        y, cache = implementation.layer_norm_forward(x, SHAPE, weight, bias)
-        return [y, cache.weight, *implementation.layer_norm_backward(dy, cache)]
+        y, cache = norm.forward(x, SHAPE, *norm.parameters_of(weight, bias))
+        return [y, cache.weight, *norm.backward(dy, cache)]
 
     assert_same_bits(run(weight, bias), run(plain(weight), plain(bias)))
 
 
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "matrix"])  # always 2-d
-def test_statistics_in_a_cache(implementation, layout):
+def test_statistics_in_a_cache(norm, layout):
     x, dy = numbers(*SHAPE, 4), numbers(*SHAPE, 4, seed=1)
-    mean = LAYOUTS[layout](np.float64)[..., np.newaxis]
-    rstd = mean[::-1]
-    got = implementation.layer_norm_backward(dy, LayerNormCache(x, 4, None, mean, rstd))
-    copies = LayerNormCache(x, 4, None, plain(mean), plain(rstd))
-    assert_same_bits(got, implementation.layer_norm_backward(dy, copies))
+    rstd = LAYOUTS[layout](np.float64)[..., np.newaxis]
+    fields = {"x": x, "normalized_shape": 4, "weight": None, "mean": rstd[::-1], "rstd": rstd}
+    got = norm.backward(dy, norm.record_of(**fields))
+    fields |= {name: plain(fields[name]) for name in norm.statistics}
+    assert_same_bits(got, norm.backward(dy, norm.record_of(**fields)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -130,38 +129,34 @@ def test_kernels_are_given_plain_arrays(layout, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_cache_holds_plain_arrays(implementation, layout, dtype):
+def test_a_cache_holds_plain_arrays(norm, layout, dtype):
     """What is not aligned would do on most processors, and is copied on all."""
     a = LAYOUTS[layout](dtype)
-    cache = implementation.layer_norm_forward(a, SHAPE, a)[1]
+    cache = norm.forward(a, SHAPE, a)[1]
     for array in (cache.x, cache.weight):
         assert array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_memory_mapped(implementation, dtype, tmp_path):
+def test_memory_mapped(norm, dtype, tmp_path):
     values = numbers(*SHAPE).astype(dtype)
     x = saved(values, tmp_path)
-    assert_same_bits(results(implementation, x, x), results(implementation, values, values))
+    assert_same_bits(results(norm, x, x, COLS), results(norm, values, values, COLS))
 
 
 @pytest.mark.parametrize("axes", [(0, 2, 3, 1), (3, 1, 0, 2), (1, 0, 2, 3)])
-def test_permuted_axes(implementation, axes):
+def test_permuted_axes(norm, axes):
     x = numbers(3, 4, 5, 6).astype(np.float32).transpose(axes)
     dy = numbers(*x.shape[::-1], seed=1).astype(np.float32).T
-
-    def run(x, dy):
-        y, cache = implementation.layer_norm_forward(x, x.shape[2:])
-        return [y, cache.mean, cache.rstd, *implementation.layer_norm_backward(dy, cache)]
-
-    assert_same_bits(run(x, dy), run(plain(x), plain(dy)))
+    expected = results(norm, plain(x), plain(dy), x.shape[2:])
+    assert_same_bits(results(norm, x, dy, x.shape[2:]), expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     "shape", [(1, 9), (9, 1), (1, 1), (1,), (9,), (0, 9), (9, 0), (0,), (0, 0), (2, 0, 3)]
 )
-def test_odd_strides_on_short_axes(implementation, shape, dtype):
+def test_odd_strides_on_short_axes(norm, shape, dtype):
     """What an axis of length 0 or 1 has for a stride means nothing."""
     values = numbers(*shape).astype(dtype)
     odd = [
@@ -169,31 +164,32 @@ def test_odd_strides_on_short_axes(implementation, shape, dtype):
         for length, stride, step in zip(shape, values.strides, (12344, -3, 7), strict=False)
     ]
     x = as_strided(values, shape, odd)
-    expected = results(implementation, values, values)
-    assert_same_bits(results(implementation, x, x), expected)
-    assert expected[0].shape == expected[3].shape == shape
-    assert expected[1].shape == expected[2].shape == (*shape[:-1], 1)
-    assert expected[4].shape == expected[5].shape == shape[-1:]
+    expected = results(norm, values, values, shape[-1])
+    assert_same_bits(results(norm, x, x, shape[-1]), expected)
+    y, alone, dx, *others = expected
+    gradients, statistics = others[: len(norm.parameters)], others[len(norm.parameters) :]
+    assert y.shape == alone.shape == dx.shape == shape
+    assert [a.shape for a in statistics] == [(*shape[:-1], 1) for _ in norm.statistics]
+    assert [a.shape for a in gradients] == [shape[-1:] for _ in norm.parameters]
     if 0 in shape:
-        assert not np.any(expected[4]) and not np.any(expected[5])
-        assert np.isnan(expected[1]).all() and np.isnan(expected[2]).all()
+        assert not np.any(gradients) and np.isnan(statistics).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_contiguous_x_is_kept_by_reference(implementation, dtype):
+def test_contiguous_x_is_kept_by_reference(norm, dtype):
     x = numbers(*SHAPE).astype(dtype)
-    cache = implementation.layer_norm_forward(x, COLS)[1]
+    cache = norm.forward(x, COLS)[1]
     assert cache.x.ctypes.data == x.ctypes.data
     x[:] = 0
     assert not cache.x.any()
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "reversed", "misaligned"])
-def test_weight_is_kept_as_a_copy(implementation, layout):
+def test_weight_is_kept_as_a_copy(norm, layout):
     x, weight = numbers(*SHAPE), LAYOUTS[layout](np.float64)[0]
     before = weight.copy()
-    cache = implementation.layer_norm_forward(x, COLS, weight)[1]
-    expected = implementation.layer_norm_backward(x, cache)
+    cache = norm.forward(x, COLS, weight)[1]
+    expected = norm.backward(x, cache)
     weight[:] = 0
     np.testing.assert_array_equal(cache.weight, before)
-    assert_same_bits(implementation.layer_norm_backward(x, cache), expected)
+    assert_same_bits(norm.backward(x, cache), expected)

@@ -54,7 +54,9 @@ def workload():
     bias, out = weight.copy(), np.empty_like(x)
     forward, backward = lnfast.layer_norm_forward, lnfast.layer_norm_backward
     _, cache = forward(x, 8, weight, bias)
-    layer = lnfast.LayerNorm(8)
+    rms_forward, rms_backward = lnfast.rms_norm_forward, lnfast.rms_norm_backward
+    _, rms_cache = rms_forward(x, 8, weight)
+    layer, rms_layer = lnfast.LayerNorm(8), lnfast.RMSNorm(8)
     _, known = layer.forward(x)
     rows = np.empty((6, 8), np.float32)
     strided, behind, ahead = x[::-1, ::-1], rows[:4], rows[2:]
@@ -111,6 +113,15 @@ def workload():
         "LayerNorm: step": (step, CALLS),
         "LayerNorm: wrong": (lambda: wrong(layer.backward, x[:2], known), FEWER),
         "LayerNorm: state": (lambda: layer.load_state_dict(layer.state_dict()), FEWER),
+        "rms_norm: plain": (lambda: lnfast.rms_norm(x, 8, weight), CALLS),
+        "rms_norm: exact": (lambda: lnfast.rms_norm(huge, 8), CALLS),
+        "rms_norm: strided": (lambda: lnfast.rms_norm(strided, 8, wide[0]), FEWER),
+        "rms_norm_forward: plain": (lambda: rms_forward(x, 8, weight), CALLS),
+        "rms_norm_forward: wrong": (lambda: wrong(rms_forward, x, 8, weight, -1.0), CALLS),
+        "rms_norm_backward: plain": (lambda: rms_backward(x, rms_cache), CALLS),
+        "rms_norm_backward: wrong": (lambda: wrong(rms_backward, x, cache), FEWER),
+        "rms_norm_backward: strided": (lambda: rms_backward(strided, rms_cache), FEWER),
+        "RMSNorm: step": (lambda: rms_layer.backward(x, rms_layer.forward(x)[1]), CALLS),
         "config": (lnfast.config, FEWER),
     }
 

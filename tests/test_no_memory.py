@@ -7,6 +7,7 @@ it writes anything; each of these is made to fail, by a malloc of the test's own
 from pathlib import Path
 
 import pytest
+from norms import NORMS
 from runs import in_fresh_python, needs_linux, shared_library
 
 pytestmark = needs_linux
@@ -20,20 +21,20 @@ import ctypes, numpy as np, lnfast
 rows, cols = {shape}
 x = np.empty((rows, cols), np.{dtype})
 x[...] = np.random.default_rng(0).standard_normal(cols)
-layer = lnfast.LayerNorm(cols, dtype=x.dtype)
+normalize, backward = lnfast.{norm}, lnfast.{norm}_backward
+layer = lnfast.{layer}(cols, dtype=x.dtype)
 _, cache = layer.forward(x)
 out = np.full_like(x, 7)
 
 def untouched():
-    gradients = layer.grad_weight, layer.grad_bias
-    return (out == 7).all() and not any(gradient.any() for gradient in gradients)
+    return (out == 7).all() and not any(gradient.any() for _, _, gradient in layer.parameters())
 
 ways = dict(
-    plain=lambda: lnfast.layer_norm_backward(x, cache, out=out, num_threads=1),
-    threads=lambda: lnfast.layer_norm_backward(x, cache, out=out, num_threads=3),
-    checked=lambda: lnfast.layer_norm_backward(x, cache, out=out, num_threads=2, check_finite=True),
-    sums=lambda: lnfast.layer_norm_backward(
-        x, cache, num_threads=2, output_mask=(False, True, True)
+    plain=lambda: backward(x, cache, out=out, num_threads=1),
+    threads=lambda: backward(x, cache, out=out, num_threads=3),
+    checked=lambda: backward(x, cache, out=out, num_threads=2, check_finite=True),
+    sums=lambda: backward(
+        x, cache, num_threads=2, output_mask=(False, *(True for _ in layer.parameters()))
     ),
     layer=lambda: layer.backward(x, cache, out=out, num_threads=2),
 )
@@ -49,27 +50,27 @@ FAIL_EACH = """
 libc = ctypes.CDLL(None)
 names = "calls_to_failure", "calls", "blocks"
 to_failure, calls, blocks = (ctypes.c_int.in_dll(libc, name) for name in names)
-dx, dweight, dbias = lnfast.layer_norm_backward(x, cache, num_threads=1)
+dx, dweight, *others = backward(x, cache, num_threads=1)
 calls.value = blocks.value = 0
-lnfast.layer_norm(x, cols, num_threads=3)
+normalize(x, cols, num_threads=3)
 assert calls.value == 0, "forward"
-lnfast.layer_norm_backward(x, cache, num_threads=1)
+backward(x, cache, num_threads=1)
 wanted, calls.value = calls.value, 0
 for name, way in ways.items():
     for number in range(1, wanted + 1):
         to_failure.value = number
         assert fails(way) and untouched(), (name, number)
     assert blocks.value == 0, name
-again = lnfast.layer_norm_backward(x, cache, out=out, num_threads=2)
+again = backward(x, cache, out=out, num_threads=2)
 assert calls.value == wanted * (wanted + 1) // 2 * len(ways) + wanted and blocks.value == 0
-for a, b in zip(again, (dx, dweight, dbias)):
+for a, b in zip(again, (dx, dweight, *others)):
     assert a.tobytes() == b.tobytes()
 print(wanted)
 """
 LIMIT = """
 import resource
 from pathlib import Path
-dx, dweight, dbias = lnfast.layer_norm_backward(x, cache, num_threads=3)  # threads are there now
+dx, dweight, *others = backward(x, cache, num_threads=3)  # threads are there now
 room = 2 * dweight.nbytes + 2**20  # for what is returned, and some more, but not for the sums
 size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 before = resource.getrlimit(resource.RLIMIT_AS)
@@ -79,8 +80,8 @@ for way in ways.values():
     failed = fails(way)
     resource.setrlimit(resource.RLIMIT_AS, before)
     assert failed and untouched()
-again = lnfast.layer_norm_backward(x, cache, out=out, num_threads=3)
-for a, b in zip(again, (dx, dweight, dbias)):
+again = backward(x, cache, out=out, num_threads=3)
+for a, b in zip(again, (dx, dweight, *others)):
     assert a.tobytes() == b.tobytes()
 print("right")
 """
@@ -88,15 +89,22 @@ print("right")
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TOP_PAD_": "0"}
 
 
+def prepare(norm, shape, dtype):
+    layer = NORMS[norm][1].__name__
+    return PREPARE.format(norm=norm, layer=layer, shape=shape, dtype=dtype)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("shape", "requests"), WAYS)
-def test_each_request(shape, requests, dtype, tmp_path):
+@pytest.mark.parametrize("norm", NORMS)
+def test_each_request(norm, shape, requests, dtype, tmp_path):
     library = shared_library(Path(__file__).with_name("failing_malloc.c"), tmp_path, "-ldl")
-    code = PREPARE.format(shape=shape, dtype=dtype) + FAIL_EACH
+    code = prepare(norm, shape, dtype) + FAIL_EACH
     assert int(in_fresh_python(code, LD_PRELOAD=str(library))) == requests
 
 
 @pytest.mark.parametrize("shape", [(4096, 1024), (32, 90_000)])  # by blocks, by columns
-def test_a_limit_of_the_system(shape):
-    code = PREPARE.format(shape=shape, dtype="float64") + LIMIT
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_limit_of_the_system(norm, shape):
+    code = prepare(norm, shape, "float64") + LIMIT
     assert in_fresh_python(code, **ALLOCATOR) == "right"

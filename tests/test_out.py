@@ -52,13 +52,13 @@ def assert_written(call, out, buffer):
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("kind_out", KINDS)
 @pytest.mark.parametrize("kind_x", KINDS)
-def test_forward_over_x(implementation, kind_x, kind_out, shift, dtype):
+def test_forward_over_x(norm, kind_x, kind_out, shift, dtype):
     for x_start, out_start in [(0, shift), (shift, 0)]:
         buffer = numbers(4 * SIZE, dtype)
         x, out = view(buffer, x_start, kind_x), view(buffer, out_start, kind_out)
-        weight, bias = numbers(COLS, dtype, 1), numbers(COLS, dtype, 2)
+        parameters = norm.parameters_of(numbers(COLS, dtype, 1), numbers(COLS, dtype, 2))
         assert_written(
-            lambda out: implementation.layer_norm(x, COLS, weight, bias, out=out),  # noqa: B023
+            lambda out: norm.normalize(x, COLS, *parameters, out=out),  # noqa: B023
             out,
             buffer,
         )
@@ -67,119 +67,119 @@ def test_forward_over_x(implementation, kind_x, kind_out, shift, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("kind_out", KINDS)
-@pytest.mark.parametrize("name", ["weight", "bias"])
-def test_forward_over_a_parameter(implementation, name, kind_out, shift, dtype):
-    buffer, x = numbers(4 * SIZE, dtype), numbers(SHAPE, dtype, 1)
-    parameters = {"weight": numbers(COLS, dtype, 2), "bias": numbers(COLS, dtype, 3)}
-    parameters[name] = buffer[shift : shift + COLS]
-    assert_written(
-        lambda out: implementation.layer_norm(x, COLS, **parameters, out=out),
-        view(buffer, 0, kind_out),
-        buffer,
-    )
+def test_forward_over_a_parameter(norm, kind_out, shift, dtype):
+    for name in norm.parameters:
+        buffer, x = numbers(4 * SIZE, dtype), numbers(SHAPE, dtype, 1)
+        drawn = numbers((2, COLS), dtype, 2)
+        parameters = dict(zip(norm.parameters, drawn, strict=False))
+        parameters[name] = buffer[shift : shift + COLS]
+        assert_written(
+            lambda out: norm.normalize(x, COLS, **parameters, out=out),  # noqa: B023
+            view(buffer, 0, kind_out),
+            buffer,
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("kind_out", KINDS)
 @pytest.mark.parametrize("name", ["dy", "x", "both"])
-def test_backward_over_dy_and_x(implementation, name, kind_out, shift, dtype):
+def test_backward_over_dy_and_x(norm, name, kind_out, shift, dtype):
     buffer = numbers(6 * SIZE, dtype)
     weight = numbers(COLS, dtype, 1)
     inside = view(buffer, shift, "plain")
     x = numbers(SHAPE, dtype, 2) if name == "dy" else inside
-    cache = implementation.layer_norm_forward(x, COLS, weight)[1]
+    cache = norm.forward(x, COLS, weight)[1]
     dy = {
         "dy": inside,
         "x": numbers(SHAPE, dtype, 3),
         "both": view(buffer, 0 if kind_out == "plain" else shift + 5, "plain"),
     }[name]
     out = view(buffer, 0, kind_out)
-    dweight, dbias = implementation.layer_norm_backward(dy, cache)[1:]
+    others = norm.backward(dy, cache)[1:]
     dy_copy, cache_copy = dy.copy(), cache._replace(x=cache.x.copy())
     got = []
 
     def call(out):
-        got[:] = implementation.layer_norm_backward(dy, cache, out=out)
+        got[:] = norm.backward(dy, cache, out=out)
         return got[0]
 
     assert_written(call, out, buffer)
-    np.testing.assert_array_equal(got[1], dweight)
-    np.testing.assert_array_equal(got[2], dbias)
-    alone = implementation.layer_norm_backward(dy_copy, cache_copy)[0]
+    np.testing.assert_array_equal(got[1:], others)
+    alone = norm.backward(dy_copy, cache_copy)[0]
     np.testing.assert_array_equal(out, alone)
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("kind_out", KINDS)
-@pytest.mark.parametrize("name", ["mean", "rstd", "weight"])
-def test_backward_over_the_cache(implementation, name, kind_out, shift):
-    buffer = abs(numbers(4 * SIZE, np.float64)) + 1
-    x, dy = numbers(SHAPE, np.float64, 1), numbers(SHAPE, np.float64, 2)
-    cache = implementation.layer_norm_forward(x, COLS, numbers(COLS, np.float64, 3))[1]
-    size, shape = (COLS, (COLS,)) if name == "weight" else (ROWS, (ROWS, 1))
-    cache = cache._replace(**{name: buffer[shift : shift + size].reshape(shape)})
-    assert_written(
-        lambda out: implementation.layer_norm_backward(dy, cache, out=out),
-        view(buffer, 0, kind_out),
-        buffer,
-    )
+def test_backward_over_the_cache(norm, kind_out, shift):
+    for name in ("weight", *norm.statistics):
+        buffer = abs(numbers(4 * SIZE, np.float64)) + 1
+        x, dy = numbers(SHAPE, np.float64, 1), numbers(SHAPE, np.float64, 2)
+        cache = norm.forward(x, COLS, numbers(COLS, np.float64, 3))[1]
+        size, shape = (COLS, (COLS,)) if name == "weight" else (ROWS, (ROWS, 1))
+        cache = cache._replace(**{name: buffer[shift : shift + size].reshape(shape)})
+        assert_written(
+            lambda out: norm.backward(dy, cache, out=out),  # noqa: B023
+            view(buffer, 0, kind_out),
+            buffer,
+        )
 
 
 @pytest.mark.parametrize("kind_out", KINDS)
 @pytest.mark.parametrize("kind_x", KINDS)
-def test_forward_with_cache_refuses_x(implementation, kind_x, kind_out):
+def test_forward_with_cache_refuses_x(norm, kind_x, kind_out):
     for shift in SHIFTS:
         buffer = numbers(4 * SIZE, np.float32)
         before = buffer.copy()
         x, out = view(buffer, 0, kind_x), view(buffer, shift, kind_out)
         if np.shares_memory(x, out):
             with pytest.raises(ValueError, match="out shares memory with x.*cache"):
-                implementation.layer_norm_forward(x, COLS, out=out)
+                norm.forward(x, COLS, out=out)
             np.testing.assert_array_equal(buffer, before)
         else:  # between the elements of x, or beside it
             assert_written(
-                lambda out: implementation.layer_norm_forward(x, COLS, out=out),  # noqa: B023
+                lambda out: norm.forward(x, COLS, out=out),  # noqa: B023
                 out,
                 buffer,
             )
             np.testing.assert_array_equal(x, view(before, 0, kind_x))
 
 
-def test_subclass_is_returned_as_it_is(implementation, tmp_path):
+def test_subclass_is_returned_as_it_is(norm, tmp_path):
     x = numbers(SHAPE, np.float32)
     mapped = np.memmap(tmp_path / "out", np.float32, "w+", shape=SHAPE)
     for out in (mapped, np.zeros(SHAPE, np.float32).view(np.matrix)):
-        assert implementation.layer_norm(x, COLS, out=out) is out
-        np.testing.assert_array_equal(np.asarray(out), implementation.layer_norm(x, COLS))
+        assert norm.normalize(x, COLS, out=out) is out
+        np.testing.assert_array_equal(np.asarray(out), norm.normalize(x, COLS))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("offset", [0, 3])
-def test_swapped_and_misaligned(implementation, offset, order, dtype):
+def test_swapped_and_misaligned(norm, offset, order, dtype):
     x = numbers(SHAPE, dtype)
     buffer = np.zeros(x.nbytes + offset, np.uint8)
     out = buffer[offset:].view(np.dtype(dtype).newbyteorder(order)).reshape(SHAPE)
-    assert implementation.layer_norm(x, COLS, out=out) is out
-    np.testing.assert_array_equal(out, implementation.layer_norm(x, COLS))
+    assert norm.normalize(x, COLS, out=out) is out
+    np.testing.assert_array_equal(out, norm.normalize(x, COLS))
     assert not buffer[:offset].any()
     y = _arguments.forward(x, COLS, None, None, 1e-5, out, None, False, keep_x=False).y
     assert y.flags.carray and y.dtype.isnative  # what the kernels may be given
     assert (y is out) == (out.flags.carray and out.dtype.isnative)
 
 
-def test_self_overlap_is_exact(implementation):
+def test_self_overlap_is_exact(norm):
     """Strides that interleave without meeting are fine; one shared element is not."""
     x = numbers((3, 4), np.float64)
     buffer = np.zeros(64)
     good = as_strided(buffer, (3, 4), (8 * 4, 8 * 3))  # 4 i + 3 j: no two the same
     bad = as_strided(buffer, (4, 5), (8 * 4, 8 * 3))  # 4 · 3 = 3 · 4
-    assert implementation.layer_norm(x, 4, out=good) is good
-    np.testing.assert_array_equal(good, implementation.layer_norm(x, 4))
+    assert norm.normalize(x, 4, out=good) is good
+    np.testing.assert_array_equal(good, norm.normalize(x, 4))
     buffer[:] = 0
     with pytest.raises(ValueError, match="out must not hold one element in two places"):
-        implementation.layer_norm(numbers((4, 5), np.float64), 5, out=bad)
+        norm.normalize(numbers((4, 5), np.float64), 5, out=bad)
     assert not buffer.any()
 
 
@@ -210,13 +210,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-@pytest.mark.parametrize("function", ["layer_norm", "layer_norm_forward", "layer_norm_backward"])
-def test_refused(implementation, function, name):
+@pytest.mark.parametrize("function", ["normalize", "forward", "backward"])
+def test_refused(norm, function, name):
     make, error, message = BAD[name]
     x, out = numbers(SHAPE, np.float32), make()
     arguments = (x, COLS)
-    if function == "layer_norm_backward":
-        arguments = (x, implementation.layer_norm_forward(x, COLS)[1])
+    if function == "backward":
+        arguments = (x, norm.forward(x, COLS)[1])
     with pytest.raises(error, match=f"out must.*{message}"):
-        getattr(implementation, function)(*arguments, out=out)
+        getattr(norm, function)(*arguments, out=out)
     assert not np.any(out)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from norms import FUNCTIONS, norm_of
 from runs import SHAPES, draw, in_fresh_python, run
 
 import lnfast
@@ -85,7 +86,7 @@ def test_the_cap_changed_meanwhile():
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-@pytest.mark.parametrize("function", ["layer_norm", "layer_norm_forward", "layer_norm_backward"])
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_other_threads_run_during_a_call(function, num_threads):
     """The interpreter is let go of: a thread that waits for it has it before the call returns.
 
@@ -93,8 +94,8 @@ def test_other_threads_run_during_a_call(function, num_threads):
     """
     x = np.random.default_rng(0).standard_normal((2048, 1000)) * 1e300  # slow: worked out exactly
     arguments = (x, 1000)
-    if function == "layer_norm_backward":
-        arguments = x, lnfast.layer_norm_forward(x, 1000)[1]
+    if function.endswith("backward"):
+        arguments = x, norm_of(function).forward(x, 1000)[1]
     ran = False
 
     def wait_and_run(gate):
