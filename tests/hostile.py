@@ -153,7 +153,7 @@ def read_only(a):
 OUTS = {
     "plain": lambda a: a,
     "Fortran": np.asfortranarray,
-    "reversed": lambda a: np.flip(np.flip(a).copy()),
+    "reversed": lambda a: np.flip(np.flip(a).copy()) if a.ndim else a,
     "stepped": lambda a: np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim and a.dtype != "O" else a,
     "misaligned": lambda a: a if a.dtype.hasobject else misaligned(a),
     "odd strides": with_odd_strides,
