@@ -315,7 +315,7 @@ def rms_norm(x, normalized_shape=None, weight=None, eps=1e-6, *, out=None, num_t
 
     Notes
     -----
-    Each y is within 2 machine epsilons of the exact value, relative to that, for every finite x (and a subnormal step, where it
+    Each y is within 3 machine epsilons of the exact value, relative to that, for every finite x (and a subnormal step, where it
     is that small). Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019, arXiv 1910.07467.
 
     Examples

@@ -16,7 +16,7 @@ ALWAYS void settle_rows(const real *x, int rows, ptrdiff_t cols, double eps, int
             else
                 EACH(i, REGS) sums.sum[r][i] = sums.sum_error[r][i] = sums.square[r][i] = sums.square_error[r][i] = (vd){0};
         }
-        finish_centred(&sums, pivot, limit, (double)cols, eps, found);
+        finish_centred(&sums, pivot, limit, (double)cols, eps, centred, found);
         for (int r = 0; r < rows; ++r) {
             if (!wanted[r]) continue;
             stats[r] = found[r];

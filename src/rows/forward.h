@@ -11,11 +11,11 @@
 /* `vectors` vectors of one row of y from column j on, the first n lanes of each; n = W: all lanes.
  * y = (x − mean) · rstd · weight + bias,   mean = hi + what `rest` stands for */
 ALWAYS void normalize(const real *x, const real *weight, const real *bias, ptrdiff_t j, const int vectors, int n, vec hi, vec rest,
-                      vec rstd, const int streams, real *y) {
+                      vec rstd, const int streams, const int centred, real *y) {
     vec v[VECTORS];
     EACH(k, vectors) v[k] = load_n(x + j + k * W, n);
     EACH(k, vectors) {
-        v[k] = standardize(v[k], hi, rest, rstd);
+        v[k] = centred ? standardize(v[k], hi, rest, rstd) : v[k] * rstd;
         if (weight && bias)
             v[k] = multiply_add(v[k], load_n(weight + j + k * W, n), load_n(bias + j + k * W, n));
         else if (weight)
@@ -28,29 +28,29 @@ ALWAYS void normalize(const real *x, const real *weight, const real *bias, ptrdi
 
 /* Columns j … last − 1 of a row; the first `head` of them, which may be none, are taken apart */
 ALWAYS void normalize_columns(const real *x, const real *weight, const real *bias, ptrdiff_t j, int head, ptrdiff_t last, real hi_,
-                              real rest_, real rstd_, const int streams, real *y) {
+                              real rest_, real rstd_, const int streams, const int centred, real *y) {
     const vec hi = splat(hi_), rest = splat(rest_), rstd = splat(rstd_);
-    if (head) normalize(x, weight, bias, j, 1, head, hi, rest, rstd, streams, y);
+    if (head) normalize(x, weight, bias, j, 1, head, hi, rest, rstd, streams, centred, y);
     for (j += head; j + VECTORS * W <= last; j += VECTORS * W) {
         if (streams) fetch_ahead(x + j + AHEAD / sizeof(real), VECTORS * W); /* from memory: a tenth of the time */
-        normalize(x, weight, bias, j, VECTORS, W, hi, rest, rstd, streams, y);
+        normalize(x, weight, bias, j, VECTORS, W, hi, rest, rstd, streams, centred, y);
     }
     for (; j + W <= last; j += W)
-        normalize(x, weight, bias, j, 1, W, hi, rest, rstd, streams, y);
-    if (j < last) normalize(x, weight, bias, j, 1, (int)(last - j), hi, rest, rstd, streams, y);
+        normalize(x, weight, bias, j, 1, W, hi, rest, rstd, streams, centred, y);
+    if (j < last) normalize(x, weight, bias, j, 1, (int)(last - j), hi, rest, rstd, streams, centred, y);
 }
 
 /* The compiler's copies of it: weight and bias there or not. */
 ALWAYS void normalize_any(const real *x, const real *weight, const real *bias, ptrdiff_t j, int head, ptrdiff_t last, real hi,
-                          real rest, real rstd, const int streams, real *y) {
+                          real rest, real rstd, const int streams, const int centred, real *y) {
     if (weight && bias)
-        normalize_columns(x, weight, bias, j, head, last, hi, rest, rstd, streams, y);
+        normalize_columns(x, weight, bias, j, head, last, hi, rest, rstd, streams, centred, y);
     else if (weight)
-        normalize_columns(x, weight, 0, j, head, last, hi, rest, rstd, streams, y);
+        normalize_columns(x, weight, 0, j, head, last, hi, rest, rstd, streams, centred, y);
     else if (bias)
-        normalize_columns(x, 0, bias, j, head, last, hi, rest, rstd, streams, y);
+        normalize_columns(x, 0, bias, j, head, last, hi, rest, rstd, streams, centred, y);
     else
-        normalize_columns(x, 0, 0, j, head, last, hi, rest, rstd, streams, y);
+        normalize_columns(x, 0, 0, j, head, last, hi, rest, rstd, streams, centred, y);
 }
 
 ALWAYS int most_rows(ptrdiff_t cols) {
@@ -62,13 +62,14 @@ ALWAYS int most_rows(ptrdiff_t cols) {
 ALWAYS void write_columns(const real *x, const real *weight, const real *bias, ptrdiff_t cols, ptrdiff_t j, ptrdiff_t last,
                           row_stats *s, int streams, const int centred, real *y) {
     real hi = 0, rest = 0;
+    if (!centred) bias = 0; /* there is none: no copies for it */
     if (centred && !s->exact) split_mean(s, &hi, &rest);
     if (s->exact) {
         if (j == 0) scale_normalize(x, weight, bias, cols, s, y);
     } else if (streams) {
-        normalize_any(x, weight, bias, j, head_of(y + j, last - j), last, hi, rest, (real)s->factor, 1, y);
+        normalize_any(x, weight, bias, j, head_of(y + j, last - j), last, hi, rest, (real)s->factor, 1, centred, y);
     } else {
-        normalize_any(x, weight, bias, j, 0, last, hi, rest, (real)s->factor, 0, y);
+        normalize_any(x, weight, bias, j, 0, last, hi, rest, (real)s->factor, 0, centred, y);
     }
 }
 

@@ -7,7 +7,7 @@
  *             2^-44 of Σ x². Good while mean² ≤ 2^18 · (var + eps): rstd is then off by less than 2^-27.
  *   centred   Σ (x − pivot) and Σ (x − pivot)² about a pivot near the mean (float32: the raw mean; float64: that of a sample), as
  *             pairs of float64, rstd in double-double. A pivot further off than half a σ is moved, once. Good for every offset.
- *             RMSNorm's float64: the same about 0.
+ *             RMSNorm's float64: Σ x², by trees.
  *   exact     the row scaled by a power of two (exact.h): what overflows, underflows or is not finite. */
 
 /* Rows finished together: their lanes, divisions and roots share one latency. */
@@ -61,28 +61,55 @@ ALWAYS void load_centred(const real *x, ptrdiff_t j, int i, ptrdiff_t cols, vd p
     }
 }
 
+/* Σ (x − pivot), which is 0 where not centred, and Σ (x − pivot)² of row r, element j in lane j mod 8, by trees of four and TwoSum: no
+ * element is rounded more than three times. Returns the Σ (x − pivot)² up to which that is so: all. */
+ALWAYS double sum_trees(const real *x, ptrdiff_t cols, double pivot, int r, int far, const int centred, centred_sums *out) {
+    const vd p = splat_d(pivot);
+    vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
+    EACH(i, REGS) sum[i] = sum_error[i] = square[i] = square_error[i] = (vd){0};
+    for (ptrdiff_t j = 0; j < cols; j += TREE) {
+        if (far) fetch_ahead(x + j, TREE);
+        EACH(i, REGS) {
+            vd d[4];
+            load_centred(x, j, i, cols, p, centred ? 2 : 0, d);
+            if (centred) two_sum(&sum[i], &sum_error[i], (d[0] + d[1]) + (d[2] + d[3]));
+            two_sum(&square[i], &square_error[i], plus_d(d[0] * d[0], d[1] * d[1]) + plus_d(d[2] * d[2], d[3] * d[3]));
+        }
+    }
+    EACH(i, REGS) {
+        out->sum[r][i] = sum[i];
+        out->sum_error[r][i] = sum_error[i];
+        out->square[r][i] = square[i];
+        out->square_error[r][i] = square_error[i];
+    }
+    return __builtin_inf();
+}
+
 /* mean = pivot + Σ (x − pivot) / D, var = (Σ (x − pivot)² − (Σ (x − pivot))² / D) / D, rstd = 1 / √(var + eps), each to
  * little more than one rounding, for the rows of a group (those of unused rows are computed and dropped). `limit`: the most that
  * Σ (x − pivot)² may be for the sums to be right. */
-ALWAYS void finish_centred(centred_sums *rows, const double *pivot, const double *limit, double cols, double eps,
+ALWAYS void finish_centred(centred_sums *rows, const double *pivot, const double *limit, double cols, double eps, const int centred,
                            row_stats *stats) {
     vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
-    sum_lanes(rows->sum, rows->sum_error, 1, sum, sum_error);
+    if (centred) sum_lanes(rows->sum, rows->sum_error, 1, sum, sum_error);
     sum_lanes(rows->square, rows->square_error, 1, square, square_error);
     for (int i = 0; i < REGS; ++i) {
         const vd n = splat_d(cols), hi = load_d(pivot + i * WD);
 
-        /* Σ (x − pivot) / D as the pair lo + lo_error */
-        vd lo_error, v_error;
-        const vd total = sum[i] + sum_error[i], total_error = (sum[i] - total) + sum_error[i];
-        const vd lo = divide_pair(sum[i], sum_error[i], n, &lo_error);
+        /* Σ (x − pivot) / D as the pair lo + lo_error, and what that takes off Σ (x − pivot)² */
+        const vm near = square[i] <= load_d(limit + i * WD);
+        vd lo = {0}, lo_error = {0}, var_n = square[i], var_n_error = square_error[i];
+        if (centred) {
+            vd shift_error;
+            const vd total = sum[i] + sum_error[i], total_error = (sum[i] - total) + sum_error[i];
+            lo = divide_pair(sum[i], sum_error[i], n, &lo_error);
+            const vd shift = multiply_pairs(total, total_error, lo, lo_error, &shift_error);
+            var_n_error -= shift_error;
+            two_sum(&var_n, &var_n_error, -shift);
+        }
 
         /* var + eps as the pair v + v_error */
-        const vm near = square[i] <= load_d(limit + i * WD);
-        vd shift_error;
-        const vd shift = multiply_pairs(total, total_error, lo, lo_error, &shift_error);
-        vd var_n = square[i], var_n_error = square_error[i] - shift_error;
-        two_sum(&var_n, &var_n_error, -shift);
+        vd v_error;
         vd v = divide_pair(var_n, var_n_error, n, &v_error);
         two_sum(&v, &v_error, splat_d(eps));
 
@@ -95,8 +122,10 @@ ALWAYS void finish_centred(centred_sums *rows, const double *pivot, const double
 
         /* the mean as one number and what it lacks */
         vd mean = hi, rest = (vd){0};
-        two_sum(&mean, &rest, lo);
-        rest += lo_error;
+        if (centred) {
+            two_sum(&mean, &rest, lo);
+            rest += lo_error;
+        }
 
         /* the pivot lies within half a σ, and nothing left its range (NaN fails the test) */
         const vm good = near & (lo * lo * 4 <= v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);

@@ -54,30 +54,11 @@ ALWAYS void sum_rows(const float *x, int rows, ptrdiff_t cols, int far, const in
     }
 }
 
-/* The centred way: Σ (x − pivot), Σ (x − pivot)² of row r, element j in lane j mod 8, by trees of four and TwoSum: float64 has bits to
- * spare for that. Good for every row. */
+/* The centred way: float64 has bits to spare for sums by trees. Good for every row. */
 ALWAYS double center_row(const float *x, ptrdiff_t cols, double pivot, double spread, int r, int far, const int centred,
                          centred_sums *out) {
     (void)spread;
-    const vd p = splat_d(pivot);
-    vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
-    EACH(i, REGS) sum[i] = sum_error[i] = square[i] = square_error[i] = (vd){0};
-    for (ptrdiff_t j = 0; j < cols; j += TREE) {
-        if (far) fetch_ahead(x + j, TREE);
-        EACH(i, REGS) {
-            vd d[4];
-            load_centred(x, j, i, cols, p, 2, d);
-            if (centred) two_sum(&sum[i], &sum_error[i], (d[0] + d[1]) + (d[2] + d[3]));
-            two_sum(&square[i], &square_error[i], plus_d(d[0] * d[0], d[1] * d[1]) + plus_d(d[2] * d[2], d[3] * d[3]));
-        }
-    }
-    EACH(i, REGS) {
-        out->sum[r][i] = sum[i];
-        out->sum_error[r][i] = sum_error[i];
-        out->square[r][i] = square[i];
-        out->square_error[r][i] = square_error[i];
-    }
-    return __builtin_inf();
+    return sum_trees(x, cols, pivot, r, far, centred, out);
 }
 
 /* Statistics from Σ x and Σ x² where they are good for it; returns whether any row wants the centred way, about its pivot. */

@@ -2,17 +2,19 @@
  *
  * What y may be off by at most, in halves of an epsilon: x − hi 1, · rstd − rest 1, · weight + bias 1, rstd itself 1; and of the
  * statistics what x − pivot loses, 1.4 (in the mean and in the variance, where no row makes the most of both), and the squares, 0.5.
- * That is 5.9 of the 6 that are promised. Of RMSNorm's there are x · rstd 1, · weight 1, rstd 1 and the squares, 0.5. */
+ * That is 5.9 of the 6 that are promised. RMSNorm, whose squares are summed by trees: · rstd 1, · weight 1, rstd 1, and of the mean square
+ * three roundings, which the root halves, 1.5: 4.5 of 6. */
 
-/* Σ (x − pivot), which is 0 where not centred, and Σ (x − pivot)² of row r, element j in lane j mod 8, chunk after chunk. A chunk's sums start from what is greater than
+/* Σ (x − pivot), Σ (x − pivot)² of row r, element j in lane j mod 8, chunk after chunk. A chunk's sums start from what is greater than
  * all that will be added to them, and that is taken off at the end. Whether it was: squares only grow, and with them all else has a
  * bound, √(n Σ (x − pivot)²) for n elements in a lane. Returns the Σ (x − pivot)² up to which that is so: one element may lie 45 · √n
  * spreads off. A row with elements further off is taken again with the spread that it turned out to have. What the errors lose when
  * they are added up is below n² · 2^-94 · spread² for each square. */
 ALWAYS double center_row(const double *x, ptrdiff_t cols, double pivot, double spread, int r, int far, const int centred,
                          centred_sums *out) {
+    if (!centred) return sum_trees(x, cols, 0, r, far, 0, out);
     const double n = (double)(((cols < CHUNK ? cols : CHUNK) + 7) / 8), limit = 2048 * n * spread * spread;
-    const vd p = splat_d(pivot), above = splat_d(centred ? 128 * n * spread : 0), above_squares = splat_d(2 * limit);
+    const vd p = splat_d(pivot), above = splat_d(128 * n * spread), above_squares = splat_d(2 * limit);
     for (ptrdiff_t first = 0; first < cols; first += CHUNK) {
         const ptrdiff_t last = cols - first < CHUNK ? cols : first + CHUNK;
         vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
@@ -27,7 +29,7 @@ ALWAYS double center_row(const double *x, ptrdiff_t cols, double pivot, double s
                 vd d[4];
                 load_centred(x, j, i, cols, p, 0, d);
                 EACH(k, 4) {
-                    if (centred) add_beneath(&sum[i], &sum_error[i], d[k]);
+                    add_beneath(&sum[i], &sum_error[i], d[k]);
                     add_beneath(&square[i], &square_error[i], d[k] * d[k]);
                 }
             }
@@ -36,11 +38,9 @@ ALWAYS double center_row(const double *x, ptrdiff_t cols, double pivot, double s
             sum[i] = sum[i] - above;
             square[i] = square[i] - above_squares;
             if (first) {
-                if (centred) {
-                    two_sum(&sum[i], &sum_error[i], out->sum[r][i]);
-                    sum_error[i] += out->sum_error[r][i];
-                }
+                two_sum(&sum[i], &sum_error[i], out->sum[r][i]);
                 two_sum(&square[i], &square_error[i], out->square[r][i]);
+                sum_error[i] += out->sum_error[r][i];
                 square_error[i] += out->square_error[r][i];
             }
             out->sum[r][i] = sum[i];
@@ -54,9 +54,9 @@ ALWAYS double center_row(const double *x, ptrdiff_t cols, double pivot, double s
 
 /* A pivot for one row: the sum of SAMPLE of its elements, in eight lanes, eight neighbours at a time from end to end; of all where
  * there are no more. Returns how many. And for its spread, the distances of half of them from the first eight (of one far off among these
- * only its own lane hears), or from the first; where not centred, from 0. */
+ * only its own lane hears), or from the first. */
 #define SAMPLE 64
-ALWAYS double sample_row(const double *x, ptrdiff_t cols, const int centred, vd *sum, vd *distance) {
+ALWAYS double sample_row(const double *x, ptrdiff_t cols, vd *sum, vd *distance) {
     vd s[REGS], d[REGS];
     EACH(i, REGS) s[i] = d[i] = (vd){0};
     if (cols > SAMPLE) {
@@ -64,10 +64,10 @@ ALWAYS double sample_row(const double *x, ptrdiff_t cols, const int centred, vd 
             EACH(i, REGS) {
                 const vd v = load_d(x + (cols - 8) * k / 7 + i * WD);
                 s[i] += v;
-                if (k % 2 == 0) d[i] += magnitude(centred ? v - load_d(x + i * WD) : v);
+                if (k % 2 == 0) d[i] += magnitude(v - load_d(x + i * WD));
             }
     } else {
-        const vd first = splat_d(centred ? x[0] : 0);
+        const vd first = splat_d(x[0]);
         ptrdiff_t j = 0;
         for (; j + 8 <= cols; j += 8)
             EACH(i, REGS) {
@@ -89,24 +89,30 @@ ALWAYS double sample_row(const double *x, ptrdiff_t cols, const int centred, vd 
     return cols > SAMPLE ? SAMPLE : (double)cols;
 }
 
-/* A pivot and a spread for each row, all of which want the centred way. */
+/* A pivot and a spread for each row, all of which want the centred way; where not centred, it needs neither. */
 ALWAYS int first_statistics(const double *x, int rows, ptrdiff_t cols, double eps, int far, const int centred, double *pivot,
                             double *spread, int64_t *wanted, row_stats *stats) {
     vd lanes[GROUP][REGS], distances[GROUP][REGS], sum[REGS], distance[REGS];
     double count = 1;
     (void)eps, (void)far;
     (void)stats;
-    for (int r = 0; r < GROUP; ++r) {
+    for (int r = 0; r < GROUP; ++r)
         wanted[r] = r < rows ? -1 : 0;
+    if (!centred) {
+        for (int r = 0; r < GROUP; ++r)
+            pivot[r] = spread[r] = 0;
+        return 1;
+    }
+    for (int r = 0; r < GROUP; ++r) {
         if (r < rows)
-            count = sample_row(x + r * cols, cols, centred, lanes[r], distances[r]);
+            count = sample_row(x + r * cols, cols, lanes[r], distances[r]);
         else
             EACH(i, REGS) lanes[r][i] = distances[r][i] = (vd){0};
     }
     sum_lanes(lanes, 0, 0, sum, 0);
     sum_lanes(distances, 0, 0, distance, 0);
     EACH(i, REGS) {
-        store_d(pivot + i * WD, centred ? sum[i] / count : (vd){0});
+        store_d(pivot + i * WD, sum[i] / count);
         store_d(spread + i * WD, distance[i] * 0.25);
     }
     return 1;
