@@ -70,7 +70,7 @@ def calls_of_lnfast(operands):
         "rms_norm_backward": partial(lnfast.rms_norm_backward, dy, rms_cache),
         "LayerNorm: layer(x)": partial(layer, x),
         "LayerNorm: layer.forward(x)": partial(layer.forward, x),
-        "LayerNorm: layer.backward(dy, cache)": partial(layer.backward, dy, cache),
+        "LayerNorm: layer.backward(dy, cache)": partial(layer.backward, dy, layer.forward(x)[1]),
     }
 
 
