@@ -84,7 +84,7 @@ NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, int centr
         pair sum = {0, 0}, square = {0, 0};
         for (ptrdiff_t j = 0; j < cols; ++j) {
             double d = scale(x[j], power) - pivot[0];
-            if (centred) add_to_pair(&sum, d);
+            add_to_pair(&sum, d);
             add_to_pair(&square, d * d);
         }
         sums.sum[0][0][0] = sum.sum;
