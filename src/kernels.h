@@ -32,7 +32,7 @@ typedef void ln_forward(const void *x,      /* in   (rows, cols)                
 );
 
 /* dx = rstd · (h − mean(h) − xhat · mean(h · xhat)), of RMSNorm without mean(h), h = dy · weight, for rows first … last − 1;
- * sums = Σ dy · xhat and Σ dy over those rows, which must be one whole block of the plan */
+ * sums = Σ dy · xhat and Σ dy (of RMSNorm: 0) over those rows, which must be one whole block of the plan */
 typedef void ln_backward(const void *x,      /* in   (rows, cols)                                             */
                          const void *dy,     /* in   (rows, cols)                                             */
                          const void *weight, /* in   (cols,), NULL for ones                                   */

@@ -10,7 +10,7 @@ a survivor, and the exit code is 1. So it is for a change whose place is no long
 that does not build, and one whose tests do not end: none of these is a kill. Before all that, the
 sources as they are must pass the same tests, built the same way.
 
-Takes half an hour with --jobs 2 on two cores, 2 minutes with --quick. Needs git, gcc (or what
+Takes some twenty minutes with --jobs 2 on two cores, five with --quick. Needs git, gcc (or what
 MUTANTS_CC names) and what builds and tests lnfast, but no installed lnfast. A survivor is a test
 that is missing, or a change that nothing can show; such ones do not stand in the table.
 """

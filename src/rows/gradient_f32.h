@@ -4,7 +4,7 @@
  *   |h|                       h, rstd, their product, two subtractions: 5
  *   mean|h|                   h, two additions, rstd, k1, two subtractions: 7
  *   |xhat| · mean|h · xhat|   h, x − hi, their product, one addition; x − hi, k2, their product, one subtraction: 8
- * x − hi lacks lo, which k1 makes good: k1 = rstd · mean(h) − lo · k2. */
+ * x − hi lacks lo, which k1 makes good: k1 = rstd · mean(h) − lo · k2. RMSNorm's hi, lo and k1 are 0: of |h| 4, of mean|h| none. */
 
 /* Columns whose products are added before they are widened: two of h · (x − hi), four of h */
 #define STEP 64
@@ -67,8 +67,8 @@ ALWAYS void add_step(const step_sums *step, const int first, row_products *s) {
     }
 }
 
-/* Σ h (where not centred Σ |h|) and Σ h · (x − hi) of `rows` rows: lane i + lane i + 8 of sixteen lanes. A step's sums are widened, from memory, under the
- * next step's products: from registers, or at once, it took a quarter longer. */
+/* Σ h (where not centred Σ |h|) and Σ h · (x − hi) of `rows` rows: lane i + lane i + 8 of sixteen lanes. A step's sums are widened, from
+ * memory, under the next step's products: from registers, or at once, it took a quarter longer. */
 ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, ptrdiff_t cols, const int rows, const float *mean,
                          int far, const int centred, vd (*h_sum)[REGS], vd (*hd_sum)[REGS]) {
     step_sums room[2][ABREAST];

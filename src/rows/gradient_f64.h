@@ -6,7 +6,8 @@
  *   dx        of |h|: h 1, · rstd 1, rstd 1, − k1 1, the result 1: 5. Of mean|h|: h 1, its tree 2, mean 1, · rstd 1, rstd 1, − k1 1,
  *             the result 1: 8. Of m · mean(|h| · m): h 1, x − hi 1, and by trees 3 more, all of them of mean|h · xhat|; k2 1, the rstd³
  *             in it 3, x − hi 1, the result 1, all of them of |mean(h · xhat)|: together 8 where the second is at most 7/16 of mean|h|,
- *             as it is unless the gradient points along the row. Where it does, its products are summed without any loss: 8 again. */
+ *             as it is unless the gradient points along the row. Where it does, its products are summed without any loss: 8 again.
+ * RMSNorm's hi, lo and k1 are 0: of |h| 4, of mean|h| none. */
 
 /* Σ d, Σ h and Σ h · d of a group: eight lanes a row, each an unevaluated pair; and about Σ |h| */
 typedef struct {
