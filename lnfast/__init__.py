@@ -22,9 +22,15 @@ except ModuleNotFoundError as error:
     ) from error
 
 from lnfast import reference
-from lnfast._arguments import LayerNormCache, RMSNormCache
+from lnfast._records import LayerNormCache, RMSNormCache
 from lnfast._version import __version__
 from lnfast.layer import LayerNorm, RMSNorm
+from lnfast.residual import (
+    add_layer_norm,
+    add_layer_norm_forward,
+    add_rms_norm,
+    add_rms_norm_forward,
+)
 
 __all__ = [
     "LayerNorm",
@@ -32,6 +38,10 @@ __all__ = [
     "RMSNorm",
     "RMSNormCache",
     "__version__",
+    "add_layer_norm",
+    "add_layer_norm_forward",
+    "add_rms_norm",
+    "add_rms_norm_forward",
     "config",
     "get_num_threads",
     "layer_norm",

@@ -30,9 +30,21 @@
 
 #include "backward.h"
 
+#include "runs.h"
+
+#include FORMATS_OF_REAL
+
+#include "views.h"
+
+#include "masks.h"
+
+#include "forward_views.h"
+
+#include "backward_views.h"
+
 const ln_rows LN_NAME(ln_rows)[LN_NORMS] = {
     [LN_LAYER_NORM] = {forward_rows, backward_rows, backward_constants, backward_columns, fold_blocks, PLANES, GROUP,
-                       sizeof(group_gradient)},
+                       sizeof(group_gradient), forward_views, backward_views},
     [LN_RMS_NORM] = {forward_rows_rms, backward_rows_rms, backward_constants_rms, backward_columns, fold_blocks, PLANES, GROUP,
-                     sizeof(group_gradient)},
+                     sizeof(group_gradient), forward_views_rms, backward_views_rms},
 };
