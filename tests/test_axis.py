@@ -118,6 +118,14 @@ def test_axes_that_are_the_last_ones(norm):
         assert cache.axis is None and cache.normalized_shape == (4, 5)
 
 
+def test_out_is_x_turned(norm):
+    """The same memory in another order: computed apart, then copied."""
+    x = numbers((40, 40), np.float32)
+    wanted = norm.normalize(x.copy(), axis=0)
+    norm.normalize(x, axis=0, out=x.T)
+    assert_same_bits(np.ascontiguousarray(x.T), wanted)
+
+
 def test_record(norm):
     x, dy, weight, bias = operands((3, 4, 5), 1, np.float32)
     y, cache = norm.forward(x, None, *norm.parameters_of(weight, bias), axis=-2)
