@@ -12,10 +12,15 @@ from call cimport (
     plan_plain, rstd_of,
 )
 from call_views cimport call_add, call_backward_views, call_forward_views
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from kernels cimport LN_LAYER_NORM, LN_RMS_NORM, ln_choose, ln_isa, ln_isa_at
 from plain cimport (
     PyArray_DATA, is_apart_for_dx, is_like, is_plain, is_plain_out, is_plain_sum, is_same_or_apart, overlap, plain_mask,
     plain_threads,
+)
+from steady cimport (
+    Order, are_last, are_lengths, find_order, is_row_statistic, is_steady, is_steady_gradient, is_steady_mask, is_steady_parameter,
+    order_as,
 )
 from threads cimport available_threads, ln_cap_threads, ln_openmp, ln_set_quota, ln_watch_forks
 
@@ -76,6 +81,10 @@ cdef object normalize(int norm, object x, object normalized_shape, object weight
             call.threads = threads
             call_forward(&call, PyArray_DATA(y), NULL, NULL)
             return y
+    if threads >= 0 and check_finite is False and out is None:
+        of_steady = normalize_steady(norm, False, x, normalized_shape, weight, bias, eps, axis, mask, threads)
+        if of_steady is not None:
+            return of_steady
     args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, axis=axis, mask=mask,
                               keep_x=False)
     compute_forward(norm, args, None, None)
@@ -103,6 +112,10 @@ cdef tuple normalize_and_keep(int norm, object x, object normalized_shape, objec
             if type(normalized_shape) is not tuple:
                 normalized_shape = trailing_shape(<cnp.ndarray> x, axes)
             return y, keep(norm, x, normalized_shape, weight, mean, rstd, None, None)
+    if threads >= 0 and check_finite is False and out is None:
+        of_steady = normalize_steady(norm, True, x, normalized_shape, weight, bias, eps, axis, mask, threads)
+        if of_steady is not None:
+            return of_steady
     args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, axis=axis, mask=mask,
                               keep_x=True)
     statistics = compute_statistics(norm, args)
@@ -144,6 +157,110 @@ def _add_and_normalize(int norm, bint keeps, x, residual, normalized_shape, weig
     return (*delivered, keep_checked(norm, args, np.asarray(delivered[1]), statistics))
 
 
+cdef int bfloat16 = -1  # ml_dtypes' number for it, once it has been seen
+
+
+cdef inline bint is_computed(int dtype) noexcept:
+    return dtype == cnp.NPY_FLOAT32 or dtype == cnp.NPY_FLOAT64 or dtype == cnp.NPY_FLOAT16 or (dtype == bfloat16 and dtype >= 0)
+
+
+cdef object normalize_steady(int norm, bint keeps, object x, object normalized_shape, object weight, object bias, object eps,
+                             object axis, object mask, int threads):
+    """What normalize or normalize_and_keep give of steady arguments; None where one is not."""
+    cdef Order order
+    cdef int dtype, computed
+    if not cnp.PyArray_CheckExact(x) or not PyFloat_CheckExact(eps):
+        return None
+    dtype = cnp.PyArray_TYPE(<cnp.ndarray> x)
+    computed = cnp.NPY_FLOAT64 if dtype == cnp.NPY_FLOAT64 else cnp.NPY_FLOAT32
+    if (not is_computed(dtype) or not is_steady(x, dtype) or not 0 <= PyFloat_AS_DOUBLE(eps) <= 1.7976931348623157e308
+            or not find_order(axis, normalized_shape, weight, <cnp.ndarray> x, &order)
+            or not is_steady_parameter(weight, <cnp.ndarray> x, computed, &order)
+            or not is_steady_parameter(bias, <cnp.ndarray> x, computed, &order) or not is_steady_mask(mask, <cnp.ndarray> x)):
+        return None
+    if keeps and (has_leads(weight, &order) or has_leads(bias, &order)):
+        return None  # of which records hold no mixture
+    if keeps and are_last(&order) and not cnp.PyArray_IS_C_CONTIGUOUS(<cnp.ndarray> x):
+        return None  # of which they hold a copy
+    y = empty_like(<cnp.ndarray> x)
+    mean = rstd = None
+    if keeps:
+        weight = None if weight is None else cnp.PyArray_NewCopy(<cnp.ndarray> weight, cnp.NPY_CORDER)
+        mask = None if mask is None else cnp.PyArray_NewCopy(<cnp.ndarray> mask, cnp.NPY_CORDER)
+        mean = empty_of_rows(<cnp.ndarray> x, &order) if norm == LN_LAYER_NORM else None
+        rstd = empty_of_rows(<cnp.ndarray> x, &order)
+    call_forward_views(norm, &order, x, None, mask, weight, bias, None, y, eps, threads, mean, rstd)
+    if not keeps:
+        return y
+    lengths = tuple([cnp.PyArray_DIM(<cnp.ndarray> x, order.axes[i]) for i in range(order.ndim - order.count, order.ndim)])
+    axes = None if are_last(&order) else tuple([order.axes[i] for i in range(order.ndim - order.count, order.ndim)])
+    return y, keep(norm, x, lengths, weight, mean, rstd, axes, mask)
+
+
+cdef inline void remember_bfloat16(int dtype) noexcept:
+    global bfloat16
+    bfloat16 = dtype
+
+
+cdef inline bint has_leads(object parameter, const Order *order) noexcept:
+    return parameter is not None and cnp.PyArray_NDIM(<cnp.ndarray> parameter) > order.count
+
+
+cdef inline object cast(object parameter, int dtype):
+    """Itself where it has that dtype."""
+    if parameter is None or cnp.PyArray_TYPE(<cnp.ndarray> parameter) == dtype:
+        return parameter
+    with np.errstate(all="ignore"):
+        return cnp.PyArray_Cast(<cnp.ndarray> parameter, dtype)
+
+
+cdef inline cnp.ndarray empty_of_rows(cnp.ndarray x, const Order *order):
+    """For a mean or rstd: float64, x's shape with 1 for each normalised axis."""
+    cdef cnp.npy_intp dims[64]
+    cdef int i
+    for i in range(order.ndim):
+        dims[order.axes[i]] = cnp.PyArray_DIM(x, order.axes[i]) if i < order.ndim - order.count else 1
+    return cnp.PyArray_EMPTY(order.ndim, dims, cnp.NPY_FLOAT64, 0)
+
+
+cdef inline cnp.ndarray empty_of_cols(cnp.ndarray x, const Order *order, int dtype):
+    """For a dweight or dbias."""
+    cdef cnp.npy_intp dims[64]
+    cdef int i
+    for i in range(order.count):
+        dims[i] = cnp.PyArray_DIM(x, order.axes[order.ndim - order.count + i])
+    return cnp.PyArray_EMPTY(order.count, dims, dtype, 0)
+
+
+cdef tuple differentiate_steady(int norm, object dy, tuple cache, object ds, int asked, int threads):
+    """What differentiate gives of steady arguments and without `out`; None where one is not."""
+    cdef Order order
+    cdef cnp.ndarray x
+    cdef int dtype, computed, statistics = 2 if norm == LN_LAYER_NORM else 1
+    if len(cache) != 5 + statistics or not cnp.PyArray_CheckExact(cache[0]):
+        return None
+    x, weight, rstd = <cnp.ndarray> cache[0], cache[2], cache[2 + statistics]
+    axis, mask = cache[3 + statistics], cache[4 + statistics]
+    mean = cache[3] if norm == LN_LAYER_NORM else None
+    dtype = cnp.PyArray_TYPE(x)
+    computed = cnp.NPY_FLOAT64 if dtype == cnp.NPY_FLOAT64 else cnp.NPY_FLOAT32
+    if (not is_computed(dtype) or not is_steady(x, dtype) or not (axis is None or type(axis) is tuple)
+            or not find_order(axis, cache[1] if axis is None else None, weight, x, &order) or not are_lengths(cache[1], x, &order)
+            or not is_steady_parameter(weight, x, computed, &order) or has_leads(weight, &order)
+            or not (mean is None and norm != LN_LAYER_NORM or is_row_statistic(mean, x, &order))
+            or not is_row_statistic(rstd, x, &order) or not is_steady_mask(mask, x) or not is_steady_gradient(dy, x)
+            or not (ds is None or (asked & 1 and is_steady_gradient(ds, x)))):
+        return None
+    dx = empty_like(x) if asked & 1 else None
+    dweight = empty_of_cols(x, &order, computed) if asked & 2 else None
+    dbias = empty_of_cols(x, &order, computed) if asked & 4 else None
+    call_backward_views(norm, &order, order.rows, x, dy, mask, weight, ds, mean, rstd, threads, dx, dweight, dbias)
+    if dtype != computed:
+        dtype = dtype if weight is None else cnp.PyArray_TYPE(<cnp.ndarray> weight)
+        dweight, dbias = cast(dweight, dtype), cast(dbias, dtype)
+    return (dx, dweight, dbias) if norm == LN_LAYER_NORM else (dx, dweight)
+
+
 cdef tuple compute_statistics(int norm, object args):
     """compute_forward, and the mean (of layer_norm) and rstd that it found."""
     shape = _axes.row_shape(args.axes, args.x.shape)
@@ -156,8 +273,13 @@ cdef tuple compute_statistics(int norm, object args):
 cdef int compute_forward(int norm, object args, object mean, object rstd) except -1:
     """y, and x + residual where there is one, of checked arguments."""
     cdef Call call
+    cdef Order order
     if args.views:
-        return call_forward_views(norm, _layouts.forward(args), <int> len(args.axes), args.eps, args.num_threads, mean, rstd)
+        if args.x.itemsize == 2 and cnp.PyArray_TYPE(<cnp.ndarray> args.x) != cnp.NPY_FLOAT16:
+            remember_bfloat16(cnp.PyArray_TYPE(<cnp.ndarray> args.x))
+        order_as(args.x, _layouts.forward_order(args), <int> len(args.axes), &order)
+        return call_forward_views(norm, &order, args.x, args.residual, args.mask, args.weight, args.bias, args.sum, args.y,
+                                  args.eps, args.num_threads, mean, rstd)
     plan_checked_forward(norm, &call, args)
     call_forward(&call, data_or_null(args.y), <double *> data_or_null(mean), <double *> data_or_null(rstd))
     return 0
@@ -190,14 +312,15 @@ cdef tuple differentiate(int norm, object dy, object cache, object ds, object ou
                          object check_finite):
     """dx, dweight and, of layer_norm, dbias."""
     cdef Call call
+    cdef Order order
     cdef cnp.ndarray x
     cdef int axes
     cdef int statistics = 2 if norm == LN_LAYER_NORM else 1
     cdef int asked = plain_mask(output_mask, 1 + statistics)
     cdef int threads = plain_threads(num_threads)
-    if (threads >= 0 and check_finite is False and ds is None and asked >= 0 and (out is None or asked & 1)
+    if (threads >= 0 and check_finite is False and asked >= 0 and (out is None or asked & 1)
             and type(cache) is record_of(norm)):
-        axes = plan_cache(norm, <tuple> cache, &call)
+        axes = plan_cache(norm, <tuple> cache, &call) if ds is None else 0
         if axes and is_plain(dy):
             x = <cnp.ndarray> (<tuple> cache)[0]
             if is_like(<cnp.ndarray> dy, x) and (out is None or is_apart_for_dx(out, dy, <tuple> cache, statistics)):
@@ -208,11 +331,17 @@ cdef tuple differentiate(int norm, object dy, object cache, object ds, object ou
                 call_backward(&call, data_or_null(dy), mean_of(norm, <tuple> cache), rstd_of(norm, <tuple> cache),
                               data_or_null(dx), data_or_null(dweight), data_or_null(dbias))
                 return (dx, dweight, dbias) if norm == LN_LAYER_NORM else (dx, dweight)
+        if out is None:
+            of_steady = differentiate_steady(norm, dy, <tuple> cache, ds, asked, threads)
+            if of_steady is not None:
+                return of_steady
     args = _arguments.backward(dy, cache, output_mask, out, num_threads, check_finite, record_of(norm), ds=ds)
     if args.views:
-        views = _layouts.backward(args)
-        call_backward_views(norm, views, <int> len(args.axes), args.num_threads)
-        dweight, dbias = _layouts.parameter_gradient(args, views.dweight), _layouts.parameter_gradient(args, views.dbias)
+        of = _layouts.backward(args)
+        order_as(args.x, of.order, <int> len(args.axes), &order)
+        call_backward_views(norm, &order, of.alike, args.x, args.dy, args.mask, args.weight, args.ds, of.mean, of.rstd,
+                            args.num_threads, args.dx, of.dweight, of.dbias)
+        dweight, dbias = _layouts.parameter_gradient(args, of.dweight), _layouts.parameter_gradient(args, of.dbias)
     else:
         axes = plan_checked_backward(norm, &call, args)
         dweight = empty_parameter(args.x, axes) if args.output_mask[1] else None

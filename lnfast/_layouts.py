@@ -1,7 +1,7 @@
-"""Arrays as the kernels over views take them: the axes of the rows first, the normalised ones last.
+"""How the kernels over views take arrays: the order of the axes, and what must be brought into it.
 
-Nothing is copied but parameters whose rows are not contiguous, and statistics that stand in another
-order.
+The axes of the rows come first, the normalised ones last. Only statistics that stand in another
+order are copied.
 """
 
 from math import prod
@@ -15,81 +15,37 @@ from lnfast._arguments import Backward, Forward
 
 Array = NDArray[Any]
 Axes = tuple[int, ...]
-Shape = tuple[int, ...]
 
 
-class ForwardViews(NamedTuple):
-    """All of the shape of x, with its axes in this order; parameters in the dtype computed in."""
+class Gradients(NamedTuple):
+    """How a backward pass goes: rows that share a weight lie together."""
 
-    x: Array
-    residual: Array | None
-    mask: Array | None
-    weight: Array | None
-    bias: Array | None
-    sum: Array | None
-    y: Array
-
-
-class BackwardViews(NamedTuple):
-    """The same; rows that share a weight lie together."""
-
-    x: Array
-    dy: Array
-    mask: Array | None
-    weight: Array | None
-    ds: Array | None
-    dx: Array | None
+    order: Axes
+    alike: int  # rows that share a weight
     mean: Array | None
     rstd: Array
-    alike: int  # rows that share a weight
     dweight: Array | None  # of each such rows, to compute into: (rows / alike, cols)
     dbias: Array | None
 
 
-def forward(args: Forward) -> ForwardViews:
-    shape = args.x.shape
-    order = (*_leads(args.axes, len(shape)), *args.axes)
-
-    def turned(array: Array | None) -> Array | None:
-        return None if array is None else np.broadcast_to(array, shape).transpose(order)
-
-    def parameter(array: Array | None) -> Array | None:
-        return None if array is None else _parameter(array, args.axes, shape, order)
-
-    return ForwardViews(
-        x=args.x.transpose(order),
-        residual=turned(args.residual),
-        mask=turned(args.mask),
-        weight=parameter(args.weight),
-        bias=parameter(args.bias),
-        sum=None if args.sum is None else args.sum.transpose(order),
-        y=args.y.transpose(order),
-    )
+def forward_order(args: Forward) -> Axes:
+    return (*_leads(args.axes, args.x.ndim), *args.axes)
 
 
-def backward(args: Backward) -> BackwardViews:
-    shape = args.x.shape
+def backward(args: Backward) -> Gradients:
+    shape, mean = args.x.shape, args.mean
     own, shared = _lead_axes(args)
     order = (*own, *shared, *args.axes)
-
-    def turned(array: Array | None) -> Array | None:
-        return None if array is None else np.broadcast_to(array, shape).transpose(order)
 
     def sums(wanted: bool) -> Array | None:
         rows, cols = prod(shape[i] for i in own), prod(args.normalized_shape)
         return np.empty((rows, cols), _checks.computed(args.x.dtype)) if wanted else None
 
-    weight, mean = args.weight, args.mean
-    return BackwardViews(
-        x=args.x.transpose(order),
-        dy=args.dy.transpose(order),
-        mask=turned(args.mask),
-        weight=None if weight is None else _parameter(weight, args.axes, shape, order),
-        ds=turned(args.ds),
-        dx=None if args.dx is None else args.dx.transpose(order),
+    return Gradients(
+        order=order,
+        alike=prod(shape[i] for i in shared),
         mean=None if mean is None else np.ascontiguousarray(mean.transpose(order)),
         rstd=np.ascontiguousarray(args.rstd.transpose(order)),
-        alike=prod(shape[i] for i in shared),
         dweight=sums(args.output_mask[1]),
         dbias=sums(args.output_mask[2]),
     )
@@ -124,10 +80,3 @@ def _lead_axes(args: Backward) -> tuple[Axes, Axes]:
     lengths = _axes.aligned(args.weight, args.axes, args.x.ndim).shape
     own = tuple(i for i in leads if lengths[i] != 1)
     return own, tuple(i for i in leads if lengths[i] == 1)
-
-
-def _parameter(array: Array, axes: Axes, shape: Shape, order: Axes) -> Array:
-    lengths = tuple(shape[i] for i in order)
-    turned = _axes.aligned(array, axes, len(shape)).transpose(order)
-    dtype = _checks.computed(array.dtype)
-    return np.broadcast_to(np.asarray(turned, dtype, order="C"), lengths)

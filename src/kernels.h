@@ -114,7 +114,7 @@ typedef struct {
     ln_view x;            /* in   (rows, cols)                                                          */
     ln_view residual;     /* in   (rows, cols), x's dtype                                               */
     ln_view mask;         /* in   (rows, cols), bytes: 0 hides                                          */
-    ln_view weight, bias; /* in   (rows, cols), the table's dtype, each row contiguous                  */
+    ln_view weight, bias; /* in   (rows, cols), x's dtype or the table's                  */
     ptrdiff_t rows, cols; /* in   ≥ 1                                                                   */
     ptrdiff_t block;      /* in   rows gathered at a time: ln_block_rows                                */
     double eps;           /* in   ≥ 0, finite                                                           */
@@ -127,7 +127,7 @@ typedef struct {
 typedef struct {
     ln_view x, dy;             /* in   (rows, cols)                                                          */
     ln_view mask;              /* in   (rows, cols), bytes: 0 hides                                          */
-    ln_view weight;            /* in   (rows, cols), the table's dtype, each row contiguous                  */
+    ln_view weight;            /* in   (rows, cols), x's dtype or the table's                  */
     ln_view ds;                /* in   (rows, cols): added to dx                                             */
     const double *mean, *rstd; /* in   (rows,)                                                               */
     ptrdiff_t rows, cols;      /* in   ≥ 1                                                                   */

@@ -14,28 +14,43 @@ from plain cimport PyArray_DATA
 from threads cimport plan_threads
 
 
-cdef inline void look_at(ln_view *view, object array, int axes) noexcept:
-    """An array as it stands, its last `axes` axes the columns; None: not there. No axis is empty."""
-    cdef int axis, lead
+cdef inline void look_at(ln_view *view, object array, cnp.ndarray x, const int *order, int count, bint parameter=False) noexcept:
+    """An array, None (not there) or one that broadcasts to x, with x's axes in this order, the last `count` of them the columns.
+
+    A parameter of no more than `count` axes has just those. No axis is empty.
+    """
+    cdef int ndim = cnp.PyArray_NDIM(x)
+    cdef int lead = ndim - count
     cdef cnp.ndarray a
     view.data = NULL
     if array is None:
         return
     a = <cnp.ndarray> array
-    lead = cnp.PyArray_NDIM(a) - axes
     view.data = <char *> PyArray_DATA(a)
     view.itemsize = <int> cnp.PyArray_ITEMSIZE(a)
     view.dtype = dtype_of(a)
-    view.row_axes = merge_axes(a, 0, lead, view.row_lengths, view.row_strides)
-    view.col_axes = merge_axes(a, lead, lead + axes, view.col_lengths, view.col_strides)
+    cdef Py_ssize_t strides[64]
+    stretch(a, x, order, count if parameter and cnp.PyArray_NDIM(a) == count else 0, strides)
+    view.row_axes = merge_axes(x, order, 0, lead, strides, view.row_lengths, view.row_strides)
+    view.col_axes = merge_axes(x, order, lead, ndim, strides, view.col_lengths, view.col_strides)
     if view.row_axes == 0:
         view.row_axes = view.row_lengths[0] = 1
         view.row_strides[0] = view.itemsize
-        for axis in range(lead, lead + axes):
-            view.row_strides[0] *= cnp.PyArray_DIM(a, axis)
+        for axis in range(lead, ndim):
+            view.row_strides[0] *= cnp.PyArray_DIM(x, order[axis])
     if view.col_axes == 0:
         view.col_axes = view.col_lengths[0] = 1
         view.col_strides[0] = view.itemsize
+
+
+cdef inline void stretch(cnp.ndarray a, cnp.ndarray x, const int *order, int only, Py_ssize_t *strides) noexcept:
+    """The strides of a along x's axes, in their order: 0 where it is broadcast. only: it has just the last so many of them."""
+    cdef int i, axis, ndim = cnp.PyArray_NDIM(x), own = cnp.PyArray_NDIM(a)
+    for i in range(ndim):
+        axis = i - (ndim - only) if only else order[i] - (ndim - own)
+        strides[i] = 0
+        if axis >= 0 and (cnp.PyArray_DIM(a, axis) != 1 or cnp.PyArray_DIM(x, order[i]) == 1):
+            strides[i] = cnp.PyArray_STRIDE(a, axis)
 
 
 cdef inline void look_at_rows(ln_view *view, void *data, int dtype, int itemsize, Py_ssize_t rows, Py_ssize_t cols,
@@ -58,19 +73,20 @@ cdef inline int dtype_of(cnp.ndarray a) noexcept:
     return LN_FLOAT16 if number == cnp.NPY_FLOAT16 else LN_BFLOAT16
 
 
-cdef inline int merge_axes(cnp.ndarray a, int first, int last, Py_ssize_t *lengths, Py_ssize_t *strides) noexcept:
+cdef inline int merge_axes(cnp.ndarray x, const int *order, int first, int last, const Py_ssize_t *strides, Py_ssize_t *to_lengths,
+                           Py_ssize_t *to_strides) noexcept:
     """Lengths and strides of these axes, those of length 1 left out, neighbours that lie like one made one; how many are left."""
-    cdef int axis, count = 0
+    cdef int i, count = 0
     cdef Py_ssize_t length, stride
-    for axis in range(first, last):
-        length, stride = cnp.PyArray_DIM(a, axis), cnp.PyArray_STRIDE(a, axis)
+    for i in range(first, last):
+        length, stride = cnp.PyArray_DIM(x, order[i]), strides[i]
         if length == 1:
             continue
-        if count and strides[count - 1] == length * stride:
-            lengths[count - 1] *= length
-            strides[count - 1] = stride
+        if count and to_strides[count - 1] == length * stride:
+            to_lengths[count - 1] *= length
+            to_strides[count - 1] = stride
         else:
-            lengths[count], strides[count] = length, stride
+            to_lengths[count], to_strides[count] = length, stride
             count += 1
     return count
 

@@ -83,7 +83,8 @@ ALWAYS void differentiate_views(const ln_backward_plan *plan, ptrdiff_t first, p
                              .weight = (real *)(singles + 2 * space),
                              .row = (real *)(singles + 3 * space),
                              .mask = (uint8_t *)(singles + 4 * space)};
-    const real *weight = weights_of(&plan->weight, first);
+    parameter_row weights = {(real *)(singles + 5 * space), 0};
+    const real *weight = parameters_of(&plan->weight, first, &weights);
     const int near = plan->far == LN_NEAR ? LN_NEAR : LN_BEYOND_CORE;
     const int direct = plan->dx.data && are_direct(&plan->dx, cols);
     const int streams = direct && plan->far == LN_IN_MEMORY && !is_same(&plan->dx, &plan->x) && !is_same(&plan->dx, &plan->dy) &&

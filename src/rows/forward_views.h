@@ -38,7 +38,19 @@ ALWAYS const real *sums_of(const ln_forward_plan *plan, const real *x, ptrdiff_t
     return to;
 }
 
-ALWAYS const real *weights_of(const ln_view *a, ptrdiff_t row) { return a->data ? (const real *)row_of(a, row) : 0; }
+/* A row's weights or biases, where they lie or gathered to the room; which row lies there, for the next */
+typedef struct {
+    real *room; /* (cols,) */
+    const char *there;
+} parameter_row;
+
+ALWAYS const real *parameters_of(const ln_view *a, ptrdiff_t row, parameter_row *gathered) {
+    char *p = a->data ? row_of(a, row) : 0;
+    if (!p || is_direct(a)) return (const real *)p;
+    if (gathered->there != p) gather_row(a, p, gathered->room);
+    gathered->there = p;
+    return gathered->room;
+}
 
 /* Rows from `row` to `last` − 1 that have weight and bias in common */
 ALWAYS ptrdiff_t rows_in_common(const ln_forward_plan *plan, ptrdiff_t row, ptrdiff_t last) {
@@ -55,11 +67,10 @@ typedef struct {
 } mask_room;
 
 /* `rows` rows from plan's row `row` on, of one weight, bias and mask */
-ALWAYS void normalize_masked(const ln_forward_plan *plan, const real *x, ptrdiff_t row, ptrdiff_t rows, const uint8_t *mask,
-                             int far, const int centred, const mask_room *room, real *y) {
+ALWAYS void normalize_masked(const ln_forward_plan *plan, const real *x, const real *weight, const real *bias, ptrdiff_t row,
+                             ptrdiff_t rows, const uint8_t *mask, int far, const int centred, const mask_room *room, real *y) {
     const ptrdiff_t cols = plan->cols;
     const mask_shape shape = survey_mask(mask, cols);
-    const real *weight = weights_of(&plan->weight, row), *bias = weights_of(&plan->bias, row);
     double *mean = plan->mean ? plan->mean + row : 0, *rstd = plan->rstd ? plan->rstd + row : 0;
     if (shape.live == 0) { /* as of a row of zeros */
         const vd empty = 1.0 / root(splat_d(plan->eps));
@@ -92,11 +103,12 @@ ALWAYS void normalize_masked(const ln_forward_plan *plan, const real *x, ptrdiff
 }
 
 ALWAYS void normalize_views(const ln_forward_plan *plan, ptrdiff_t first, ptrdiff_t last, const int centred, char *room_) {
-    const ptrdiff_t cols = plan->cols, size = cols * (ptrdiff_t)sizeof(real), space = size + 2 * LN_LINE_BYTES;
-    const ptrdiff_t most = plan->block;
-    real *room = (real *)room_, *row_room = (real *)(room_ + most * space);
-    const mask_room masks = {(uint8_t *)(row_room) + space, (real *)(room_ + (most + 4) * space),
-                             (real *)(room_ + (most + 2) * space), (real *)(room_ + (most + 3) * space)};
+    const ptrdiff_t cols = plan->cols, most = plan->block, space = cols * (ptrdiff_t)sizeof(real) + 2 * LN_LINE_BYTES;
+    char *singles = room_ + 2 * most * space;
+    real *room = (real *)room_, *row_room = (real *)singles;
+    parameter_row weights = {(real *)(singles + space), 0}, biases = {(real *)(singles + 2 * space), 0};
+    const mask_room masks = {(uint8_t *)(singles + 3 * space), (real *)(room_ + most * space), (real *)(singles + 4 * space),
+                             (real *)(singles + 5 * space)};
     for (ptrdiff_t from = first, to; from < last; from = to) {
         to = last - from < most ? last : from + most;
         const real *x = rows_of(&plan->x, from, to, cols, room);
@@ -106,15 +118,16 @@ ALWAYS void normalize_views(const ln_forward_plan *plan, ptrdiff_t first, ptrdif
         for (ptrdiff_t row = from, rows; row < to; row += rows) {
             rows = rows_in_common(plan, row, to);
             const real *x_row = x + (row - from) * cols;
+            const real *weight = parameters_of(&plan->weight, row, &weights), *bias = parameters_of(&plan->bias, row, &biases);
             real *y_row = y + (row - from) * cols;
             if (plan->mask.data) {
                 const ptrdiff_t alike = ln_is_contiguous(&plan->mask) ? rows_alike(&plan->mask, row) : 1;
                 if (alike < rows) rows = alike;
-                normalize_masked(plan, x_row, row, rows, bytes_of_row(&plan->mask, row, masks.mask), far, centred, &masks, y_row);
+                normalize_masked(plan, x_row, weight, bias, row, rows, bytes_of_row(&plan->mask, row, masks.mask), far, centred,
+                                 &masks, y_row);
             } else {
-                (centred ? forward_body : forward_body_rms)(x_row, weights_of(&plan->weight, row), weights_of(&plan->bias, row), 0,
-                                                            rows, cols, plan->eps, far, y_row, plan->mean ? plan->mean + row : 0,
-                                                            plan->rstd ? plan->rstd + row : 0);
+                (centred ? forward_body : forward_body_rms)(x_row, weight, bias, 0, rows, cols, plan->eps, far, y_row,
+                                                            plan->mean ? plan->mean + row : 0, plan->rstd ? plan->rstd + row : 0);
             }
         }
         if (y == room) scatter_rows(&plan->y, room, from, to, cols);
