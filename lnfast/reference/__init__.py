@@ -1,0 +1,28 @@
+"""The definition of layer normalisation and its family, in plain float64 NumPy.
+
+The same functions as lnfast itself, with the same arguments, errors, shapes and dtypes, written
+to be read: everything is computed in float64 and cast to x's dtype at the end. The name of a
+gradient is that of its variable with a d in front. (Ba, Kiros, Hinton 2016, arXiv 1607.06450;
+Zhang, Sennrich 2019, arXiv 1910.07467)
+"""
+
+from lnfast._arguments import LayerNormCache, RMSNormCache
+from lnfast.reference.norms import (
+    layer_norm,
+    layer_norm_backward,
+    layer_norm_forward,
+    rms_norm,
+    rms_norm_backward,
+    rms_norm_forward,
+)
+
+__all__ = [
+    "LayerNormCache",
+    "RMSNormCache",
+    "layer_norm",
+    "layer_norm_backward",
+    "layer_norm_forward",
+    "rms_norm",
+    "rms_norm_backward",
+    "rms_norm_forward",
+]
