@@ -25,6 +25,7 @@ from lnfast import reference
 from lnfast._arguments import LayerNormCache, RMSNormCache
 from lnfast._version import __version__
 from lnfast.layer import LayerNorm, RMSNorm
+from lnfast.split import backward_apply, backward_sums, merge_moments, moments, normalize
 
 __all__ = [
     "LayerNorm",
@@ -32,11 +33,16 @@ __all__ = [
     "RMSNorm",
     "RMSNormCache",
     "__version__",
+    "backward_apply",
+    "backward_sums",
     "config",
     "get_num_threads",
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_forward",
+    "merge_moments",
+    "moments",
+    "normalize",
     "reference",
     "rms_norm",
     "rms_norm_backward",

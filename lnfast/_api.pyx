@@ -12,6 +12,7 @@ from call cimport (
     plan_plain, rstd_of,
 )
 from kernels cimport LN_LAYER_NORM, LN_RMS_NORM, ln_choose, ln_isa, ln_isa_at
+from pieces cimport run_piece
 from plain cimport (
     PyArray_DATA, is_apart_for_dx, is_like, is_plain, is_plain_out, is_same_or_apart, overlap, plain_mask, plain_threads,
 )
@@ -392,6 +393,11 @@ def rms_norm_backward(dy, cache, *, output_mask=(True, True), out=None, num_thre
     The gradients have the same bits on any number of threads. Zhang, Sennrich 2019, arXiv 1910.07467.
     """
     return differentiate(LN_RMS_NORM, dy, cache, output_mask, out, num_threads, check_finite)
+
+
+def _run_piece(int piece, int num_threads, dict operands):
+    """One of the pieces (lnfast._pieces), of plain operands that make rows and columns; its results are among them."""
+    run_piece(piece, num_threads, operands)
 
 
 def set_num_threads(n):

@@ -219,15 +219,15 @@ def input_array(x: Array) -> tuple[Array, DType]:
     return array, dtype
 
 
-def output_gradient(dy: Array, x_shape: Shape, dtype: DType) -> Array:
+def output_gradient(dy: Array, x_shape: Shape, dtype: DType, name: str = "dy") -> Array:
     array = np.asarray(dy)
     if array.dtype.type is np.longdouble or not _is_real(array.dtype):
         raise TypeError(
-            f"dy has dtype {array.dtype}: it must be float32 or float64 "
+            f"{name} has dtype {array.dtype}: it must be float32 or float64 "
             "(or float16, integers or bools, which are cast to x's dtype)"
         )
     if array.shape != x_shape:
-        raise ValueError(f"dy must have the shape of x, {x_shape}, not {array.shape}")
+        raise ValueError(f"{name} must have the shape of x, {x_shape}, not {array.shape}")
     return plain(array, dtype)
 
 

@@ -88,6 +88,40 @@ typedef void ln_fold(const double *sums, /* in   (blocks, planes, cols)         
                      void *dbias         /* out  (cols,), NULL: not wanted                                */
 );
 
+/* The pieces that layer norm splits into (lnfast/split.py), each a kernel of its own. */
+enum {
+    LN_MOMENTS,        /* mean = Σ x / cols − shift, m2 = Σ (x − Σ x / cols)²                                  */
+    LN_NORMALIZE,      /* out = xhat · weight + bias,   xhat = ((x − shift) − mean) · rstd here and below      */
+    LN_BACKWARD_SUMS,  /* sum_h = Σ h, sum_h_xhat = Σ h · xhat, h = dy · weight; sums as ln_backward's         */
+    LN_BACKWARD_APPLY, /* out = rstd · (h − sum_h / count − xhat · sum_h_xhat / count)                         */
+    LN_PIECES
+};
+
+/* Their operands; a piece looks at those alone that its equation names. */
+typedef struct {
+    const void *x;       /* in   (rows, cols)                                          */
+    const void *dy;      /* in   (rows, cols)                                          */
+    const void *weight;  /* in   (cols,), NULL for ones                                */
+    const void *bias;    /* in   (cols,), NULL for none                                */
+    const double *shift; /* in   (rows,), NULL for zeros                               */
+    const double *count; /* in   (rows,)                                               */
+    const double *rstd;  /* in   (rows,)                                               */
+    double *mean;        /* in, of LN_MOMENTS out   (rows,)                            */
+    double *m2;          /* out  (rows,)                                               */
+    double *sum_h;       /* in, of LN_BACKWARD_SUMS out   (rows,)                      */
+    double *sum_h_xhat;  /* in, of LN_BACKWARD_SUMS out   (rows,)                      */
+    void *out;           /* out  (rows, cols), may be x or dy                          */
+    ptrdiff_t cols;      /* in   ≥ 1                                                   */
+    int far;             /* in   how far away the arrays are                           */
+} ln_operands;
+
+/* One piece of rows first … last − 1 */
+typedef void ln_piece(const ln_operands *operands, /* in, and what it points to                           */
+                      ptrdiff_t first,             /* in   the first row                                  */
+                      ptrdiff_t last,              /* in   the row after the last                         */
+                      double *sums                 /* out  (planes, cols), this block's, NULL: not wanted */
+);
+
 /* One instruction set's kernels for one norm and dtype. */
 typedef struct {
     ln_forward *forward;
@@ -98,6 +132,8 @@ typedef struct {
     int planes;            /* float64 planes of cols elements in one block's sums */
     int group;             /* rows that share one element of `constants`          */
     size_t constants_size; /* of that element, in bytes                           */
+
+    ln_piece *pieces[LN_PIECES]; /* of layer norm alone: RMSNorm has none */
 } ln_rows;
 
 /* dispatch.c */

@@ -26,6 +26,24 @@ cdef extern from "kernels.h" nogil:
     ctypedef void ln_columns(const void *, const void *, const void *, const void *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
                              Py_ssize_t, int, int, void *, double *, void *, void *) noexcept
     ctypedef void ln_fold(const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, void *, void *) noexcept
+    enum: LN_PIECES
+    enum: LN_BACKWARD_SUMS
+    ctypedef struct ln_operands:
+        const void *x
+        const void *dy
+        const void *weight
+        const void *bias
+        const double *shift
+        const double *count
+        const double *rstd
+        double *mean
+        double *m2
+        double *sum_h
+        double *sum_h_xhat
+        void *out
+        Py_ssize_t cols
+        int far
+    ctypedef void ln_piece(const ln_operands *, Py_ssize_t, Py_ssize_t, double *) noexcept
     ctypedef struct ln_rows:
         ln_forward *forward
         ln_backward *backward
@@ -35,6 +53,7 @@ cdef extern from "kernels.h" nogil:
         int planes
         int group
         size_t constants_size
+        ln_piece *pieces[LN_PIECES]
     int ln_choose(const char *name)
     const char *ln_isa()
     const char *ln_isa_at(int i)

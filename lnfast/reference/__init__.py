@@ -15,13 +15,25 @@ from lnfast.reference.norms import (
     rms_norm_backward,
     rms_norm_forward,
 )
+from lnfast.reference.split import (
+    backward_apply,
+    backward_sums,
+    merge_moments,
+    moments,
+    normalize,
+)
 
 __all__ = [
     "LayerNormCache",
     "RMSNormCache",
+    "backward_apply",
+    "backward_sums",
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_forward",
+    "merge_moments",
+    "moments",
+    "normalize",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_forward",
