@@ -24,6 +24,7 @@ except ModuleNotFoundError as error:
 from lnfast import reference
 from lnfast._arguments import LayerNormCache, RMSNormCache
 from lnfast._version import __version__
+from lnfast.derivatives import layer_norm_double_backward, layer_norm_jvp
 from lnfast.layer import LayerNorm, RMSNorm
 from lnfast.split import backward_apply, backward_sums, merge_moments, moments, normalize
 
@@ -39,7 +40,9 @@ __all__ = [
     "get_num_threads",
     "layer_norm",
     "layer_norm_backward",
+    "layer_norm_double_backward",
     "layer_norm_forward",
+    "layer_norm_jvp",
     "merge_moments",
     "moments",
     "normalize",

@@ -5,7 +5,7 @@ As in lnfast._arguments, what runs code of the caller's comes before every check
 the caller's is written to before the last of them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ Operands = dict[str, Array | None]
 FLOAT64 = np.dtype(np.float64)
 
 # As in src/kernels.h
-MOMENTS, NORMALIZE, BACKWARD_SUMS, BACKWARD_APPLY = range(4)
+MOMENTS, NORMALIZE, BACKWARD_SUMS, BACKWARD_APPLY, JVP, DOUBLE_BACKWARD = range(6)
 
 
 class Layout(NamedTuple):
@@ -124,7 +124,7 @@ def normalize(
     threads = _checks.threads(num_threads)
     # From here on no code of the caller's runs.
     layout, operands = _operands(given, axes, arrays, columns)
-    return _with_room(NORMALIZE, layout, operands, ["x"], out, threads)
+    return with_room(NORMALIZE, layout, operands, ["x"], out, threads)
 
 
 def backward_sums(
@@ -162,7 +162,7 @@ def backward_apply(
     threads = _checks.threads(num_threads)
     # From here on no code of the caller's runs.
     layout, operands = _operands(given, axes, arrays, columns, gradient)
-    return _with_room(BACKWARD_APPLY, layout, operands, ["x", "dy"], out, threads)
+    return with_room(BACKWARD_APPLY, layout, operands, ["x", "dy"], out, threads)
 
 
 def merge_moments(a: object, b: object) -> tuple[Moments, Moments]:
@@ -255,7 +255,7 @@ def _operands(
     return layout, operands
 
 
-def _with_room(
+def with_room(
     number: int,
     layout: Layout,
     operands: Operands,
@@ -270,8 +270,8 @@ def _with_room(
     if target is not None and layout.trailing:
         array = np.asarray(target)
         place = array.reshape(layout.table) if array.flags.c_contiguous else None
-    apart: Iterable[Array | None] = (a for name, a in operands.items() if name not in in_place)
-    same: list[Any] = [operands[name] for name in in_place]
+    apart = [a for name, a in operands.items() if name not in in_place]
+    same = [a for name in in_place if (a := operands[name]) is not None]
     operands["out"] = _out.destination(place, x, in_place=same, apart=apart)
     return Piece(number, layout, operands, target, threads)
 

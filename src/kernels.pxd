@@ -28,11 +28,15 @@ cdef extern from "kernels.h" nogil:
     ctypedef void ln_fold(const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, void *, void *) noexcept
     enum: LN_PIECES
     enum: LN_BACKWARD_SUMS
+    enum: LN_DOUBLE_BACKWARD
     ctypedef struct ln_operands:
         const void *x
         const void *dy
         const void *weight
         const void *bias
+        const void *ddx
+        const void *ddweight
+        const void *ddbias
         const double *shift
         const double *count
         const double *rstd
@@ -41,6 +45,7 @@ cdef extern from "kernels.h" nogil:
         double *sum_h
         double *sum_h_xhat
         void *out
+        void *gx
         Py_ssize_t cols
         int far
     ctypedef void ln_piece(const ln_operands *, Py_ssize_t, Py_ssize_t, double *) noexcept

@@ -1,14 +1,15 @@
-"""The pieces that layer norm splits into: from plain operands to pointers, and prange over rows or blocks of rows. See kernels.h.
+"""The pieces that layer norm splits into, and its derivatives: from plain operands to pointers, and prange over rows or blocks of
+rows. See kernels.h.
 
-What the operands mean, and whether they fit, is lnfast._pieces' to know. Here they are looked at once more: a finalizer or another
-thread may have resized them since. From there to the kernels no Python runs.
+What the operands mean, and whether they fit, is for lnfast._pieces and lnfast._tangents to know. Here they are looked at once more:
+a finalizer or another thread may have resized them since. From there to the kernels no Python runs.
 """
 cimport numpy as cnp
 from call cimport raise_changed
 from cython.parallel cimport prange
 from kernels cimport (
-    ELEMENTS_PER_TASK, LN_BACKWARD_SUMS, LN_FLOAT32, LN_FLOAT64, LN_LAYER_NORM, LN_PIECES, ln_operands, ln_rows, ln_rows_of,
-    plan_far, plan_rows,
+    ELEMENTS_PER_TASK, LN_BACKWARD_SUMS, LN_DOUBLE_BACKWARD, LN_FLOAT32, LN_FLOAT64, LN_LAYER_NORM, LN_PIECES, ln_operands,
+    ln_rows, ln_rows_of, plan_far, plan_rows,
 )
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -38,6 +39,9 @@ cdef inline int run_piece(int piece, int num_threads, dict operands) except -1:
     a.dy = elements(operands, "dy", rows * a.cols, dtype)
     a.weight = elements(operands, "weight", a.cols, dtype)
     a.bias = elements(operands, "bias", a.cols, dtype)
+    a.ddx = elements(operands, "ddx", rows * a.cols, dtype)
+    a.ddweight = elements(operands, "ddweight", a.cols, dtype)
+    a.ddbias = elements(operands, "ddbias", a.cols, dtype)
     a.shift = <double *> elements(operands, "shift", rows, cnp.NPY_FLOAT64)
     a.count = <double *> elements(operands, "count", rows, cnp.NPY_FLOAT64)
     a.rstd = <double *> elements(operands, "rstd", rows, cnp.NPY_FLOAT64)
@@ -46,13 +50,14 @@ cdef inline int run_piece(int piece, int num_threads, dict operands) except -1:
     a.sum_h = <double *> elements(operands, "sum_h", rows, cnp.NPY_FLOAT64)
     a.sum_h_xhat = <double *> elements(operands, "sum_h_xhat", rows, cnp.NPY_FLOAT64)
     a.out = elements(operands, "out", rows * a.cols, dtype)
-    dweight = elements(operands, "dweight", a.cols, dtype)
+    a.gx = elements(operands, "gx", rows * a.cols, dtype)
+    dweight = elements(operands, "gweight" if piece == LN_DOUBLE_BACKWARD else "dweight", a.cols, dtype)
     dbias = elements(operands, "dbias", a.cols, dtype)
     kernels = ln_rows_of(LN_LAYER_NORM, LN_FLOAT32 if dtype == cnp.NPY_FLOAT32 else LN_FLOAT64)
     if rows == 0 or a.cols == 0:
         return 0
     with nogil:
-        if piece == LN_BACKWARD_SUMS:
+        if piece == LN_BACKWARD_SUMS or piece == LN_DOUBLE_BACKWARD:
             failed = run_blocks_of_piece(kernels, piece, &a, rows, num_threads, dweight, dbias)
         else:
             failed = 0

@@ -7,6 +7,7 @@ Zhang, Sennrich 2019, arXiv 1910.07467)
 """
 
 from lnfast._arguments import LayerNormCache, RMSNormCache
+from lnfast.reference.derivatives import layer_norm_double_backward, layer_norm_jvp
 from lnfast.reference.norms import (
     layer_norm,
     layer_norm_backward,
@@ -30,7 +31,9 @@ __all__ = [
     "backward_sums",
     "layer_norm",
     "layer_norm_backward",
+    "layer_norm_double_backward",
     "layer_norm_forward",
+    "layer_norm_jvp",
     "merge_moments",
     "moments",
     "normalize",

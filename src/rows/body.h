@@ -36,7 +36,9 @@
 
 #include "split.h"
 
-#define PIECES {moments_rows, normalize_rows, backward_sums_rows, backward_apply_rows}
+#include "derivatives.h"
+
+#define PIECES {moments_rows, normalize_rows, backward_sums_rows, backward_apply_rows, jvp_rows, double_backward_rows}
 const ln_rows LN_NAME(ln_rows)[LN_NORMS] = {
     [LN_LAYER_NORM] = {forward_rows, backward_rows, backward_constants, backward_columns, fold_blocks, PLANES, GROUP,
                        sizeof(group_gradient), PIECES},

@@ -44,3 +44,7 @@
 #define backward_sums_rows LN_NAME(backward_sums_rows)
 #define backward_apply_body LN_NAME(backward_apply_body)
 #define backward_apply_rows LN_NAME(backward_apply_rows)
+#define jvp_body LN_NAME(jvp_body)
+#define jvp_rows LN_NAME(jvp_rows)
+#define double_backward_body LN_NAME(double_backward_body)
+#define double_backward_rows LN_NAME(double_backward_rows)

@@ -1,4 +1,4 @@
-"""The pieces that layer norm splits into: the same bits on any machine; no access past an array."""
+"""Layer norm in pieces, and its derivatives: the same bits on any machine, no stray access."""
 
 import ctypes
 import hashlib
@@ -30,6 +30,12 @@ def run(x, weight, bias, dy, **options):
         sums = h, h_xhat, count
         dx = lnfast.backward_apply(dy, x, *row, weight, *sums, shift=shift, **options)
         by_row += [y, h, h_xhat, dx, lnfast.normalize(x, *row, **options)]
+    record = lnfast.LayerNormCache(x, weight.shape, weight, mean, rstd)
+    by_row.append(lnfast.layer_norm_jvp(dy, record, bias, weight, **options))
+    for seconds in ((x, weight, bias), (x, None, None)):
+        *more, gweight = lnfast.layer_norm_double_backward(*seconds, dy, record, **options)
+        by_row += more
+        by_column.append(gweight)
     return by_row, by_column
 
 
@@ -52,7 +58,7 @@ def digests(dtype):
 def test_instruction_sets(dtype):
     expected = list(digests(dtype))
     start = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
-    start += f"import numpy, test_split_bits as t; print(*t.digests(numpy.{dtype.__name__}))"
+    start += f"import numpy, test_pieces_bits as t; print(*t.digests(numpy.{dtype.__name__}))"
     for isa in lnfast.config()["isa_available"]:
         done = subprocess.run(
             [sys.executable, "-P", "-c", start],
@@ -95,11 +101,14 @@ def test_mode_of_the_caller(dtype, mode):
     x, weight, bias, dy = draw(69, 65, dtype)
     _, mean, m2 = lnfast.moments(x)
     rstd = 1 / np.sqrt(m2 / 65 + 1e-5)
+    record = lnfast.LayerNormCache(x, 65, weight, mean, rstd)
     calls = [
         lambda n: lnfast.moments(x, num_threads=n),
         lambda n: [lnfast.normalize(x, mean, rstd, weight, bias, num_threads=n)],
         lambda n: lnfast.backward_sums(dy, x, mean, rstd, weight, num_threads=n),
         lambda n: [lnfast.backward_apply(dy, x, mean, rstd, weight, mean, mean, 7, num_threads=n)],
+        lambda n: [lnfast.layer_norm_jvp(dy, record, weight, bias, num_threads=n)],
+        lambda n: lnfast.layer_norm_double_backward(x, weight, bias, dy, record, num_threads=n),
     ]
     libm = ctypes.CDLL("libm.so.6")
     for call in calls:
@@ -136,6 +145,11 @@ def run_between_guards(dtype, first):
             guarded.array(a, first) for a in lnfast.backward_sums(dy, x, mean, rstd, weight)[:2]
         )
         lnfast.backward_apply(dy, x, mean, rstd, weight, h, h_xhat, count, shift=mean, out=out)
+        record = lnfast.LayerNormCache(x, cols, weight, mean, rstd)
+        expected = lnfast.layer_norm_jvp(dy, record, weight, bias)
+        lnfast.layer_norm_jvp(dy, record, weight, bias, out=out)
+        assert bits([out]) == bits([expected])
+        lnfast.layer_norm_double_backward(out, weight, bias, dy, record)
         guarded.rooms.clear()
 
 
@@ -145,7 +159,7 @@ def run_between_guards(dtype, first):
 def test_guard_pages(isa, dtype):
     """In a process of its own: an access past an array is a crash there, and a failure here."""
     start = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
-    start += "import faulthandler, numpy, test_split_bits as t; faulthandler.enable()\n"
+    start += "import faulthandler, numpy, test_pieces_bits as t; faulthandler.enable()\n"
     start += f"for first in (False, True): t.run_between_guards(numpy.{dtype}, first)"
     done = subprocess.run(
         [sys.executable, "-P", "-c", start],
