@@ -1,6 +1,7 @@
 """Layer norm in pieces, and its derivatives: the same bits on any machine, no stray access."""
 
 import ctypes
+import functools
 import hashlib
 import os
 import subprocess
@@ -8,8 +9,9 @@ import sys
 
 import numpy as np
 import pytest
-from test_bits import draw, exchange_mode
+from test_bits import cancel, draw, exchange_mode
 from test_memory import Guarded
+from test_threads import lets_others_run
 
 import lnfast
 
@@ -73,10 +75,12 @@ def test_instruction_sets(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "cols"), [(1, 9), (5, 70_000), (33, 768), (1000, 33), (9000, 16)])
 def test_threads(dtype, rows, cols):
-    args = draw(rows, cols, dtype)
-    one = [bits(a) for a in run(*args, num_threads=1)]
-    for n in (2, 3, 5, 16, None):
-        assert [bits(a) for a in run(*args, num_threads=n)] == one, n
+    x, weight, bias, dy = draw(rows, cols, dtype)
+    for gradient in (dy, cancel(dy)):
+        one = [bits(a) for a in run(x, weight, bias, gradient, num_threads=1)]
+        for n in (2, 3, 5, 16, None):
+            found = run(x, weight, bias, gradient, num_threads=n)
+            assert [bits(a) for a in found] == one, n
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -121,6 +125,23 @@ def test_mode_of_the_caller(dtype, mode):
                 kept = exchange_mode(libm, before)
             assert kept == mode
             assert bits(found) == expected
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_other_threads_run_during_a_call(num_threads):
+    x = np.random.default_rng(0).standard_normal((100, 40_000))  # few rows: NumPy lets go of none
+    weight, column = x[0], np.ones((100, 1))
+    record = lnfast.LayerNormCache(x, 40_000, weight, 0 * column, column)
+    for name, *arguments in (
+        ("moments", x),
+        ("normalize", x, column, column),
+        ("backward_sums", x, x, column, column),
+        ("backward_apply", x, x, column, column, None, column, column, 7),
+        ("layer_norm_jvp", x, record),
+        ("layer_norm_double_backward", x, weight, weight, x, record),
+    ):
+        call = functools.partial(getattr(lnfast, name), *arguments, num_threads=num_threads)
+        assert lets_others_run(call), name
 
 
 def run_between_guards(dtype, first):

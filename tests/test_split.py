@@ -91,6 +91,19 @@ def test_a_sample_that_misses(dtype, cols):
     assert moments[1][4] == x[4, 0] and moments[1][5] == x[5, 0]
 
 
+def test_a_sample_that_misses_by_far():
+    """All of a float64 row that is looked at for a pivot nine σ off, the rest alike: what a square
+    is rounded by about such a pivot shows in the sum.
+    """
+    cols = 5000
+    x = np.random.default_rng(4).random((40, 1)) + np.zeros((1, cols))
+    for start in (cols - 8) * np.arange(8) // 7:
+        x[:, start : start + 8] += 1
+    moments = lnfast.moments(x)
+    for i, row in enumerate(x):
+        assert_moments([float(a[i, 0]) for a in moments], row)
+
+
 def test_a_shift_far_off():
     """Beyond the range in which a huge or tiny row is scaled."""
     x = np.array([[1.0, 3.0, 8.0], [1e-300, 3e-300, 8e-300], [1e300, 3e300, -8e300]])
