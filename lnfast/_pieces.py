@@ -5,6 +5,7 @@ As in lnfast._arguments, what runs code of the caller's comes before every check
 the caller's is written to before the last of them.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from lnfast import _checks, _out
 
 Array = NDArray[Any]
-DType = np.dtype[Any]
 Shape = tuple[int, ...]
 Moments = tuple[Array, Array, Array]
 Given = Mapping[str, ArrayLike | None]
@@ -50,8 +50,7 @@ class Layout(NamedTuple):
     @property
     def table(self) -> Shape:
         """How many rows and columns."""
-        cols = _product(self.parameter)
-        return _product(self.statistic), cols
+        return math.prod(self.statistic), math.prod(self.parameter)
 
     def to_table(self, array: Array) -> Array:
         """An array of this shape as rows and columns, in plain memory: its own where it can be."""
@@ -274,10 +273,3 @@ def with_room(
     same = [a for name in in_place if (a := operands[name]) is not None]
     operands["out"] = _out.destination(place, x, in_place=same, apart=apart)
     return Piece(number, layout, operands, target, threads)
-
-
-def _product(lengths: Shape) -> int:
-    result = 1
-    for length in lengths:
-        result *= length
-    return result

@@ -195,8 +195,10 @@ def normalize(
     Computed in float64 and rounded once: with mean and rstd as given, y is within 1 machine
     epsilon of float32, 2 of float64 (3 with a shift, within sigma of the mean), relative to
     ``abs(weight) * max(1, abs(xhat)) + abs(bias)``, where nothing leaves the range of float64.
-    What a float64 mean lacks adds 2**-53 * abs(mean) * rstd * abs(weight): nothing that counts in
-    float32, and in float64, far from 0, what a shift is for.
+    What a float64 mean lacks adds 2**-53 * abs(mean) * rstd * abs(weight), each time that it is
+    rounded: nothing that counts in float32 (unless abs(mean) * rstd is above 2**28: long rows in
+    which hardly an element differs, by a last bit, from the rest), and in float64, far from 0,
+    what a shift is for.
     Ba, Kiros, Hinton, "Layer Normalization", 2016, arXiv 1607.06450.
     """
     statistics: dict[str, ArrayLike | None] = {"mean": mean, "rstd": rstd, "shift": shift}

@@ -96,9 +96,10 @@ def test_a_sample_that_misses_by_far():
     is rounded by about such a pivot shows in the sum.
     """
     cols = 5000
-    x = np.random.default_rng(4).random((40, 1)) + np.zeros((1, cols))
+    values, others = np.random.default_rng(4).random((2, 40, 1))
+    x = values + np.zeros((1, cols))
     for start in (cols - 8) * np.arange(8) // 7:
-        x[:, start : start + 8] += 1
+        x[:, start : start + 8] = others
     moments = lnfast.moments(x)
     for i, row in enumerate(x):
         assert_moments([float(a[i, 0]) for a in moments], row)
@@ -139,6 +140,15 @@ def test_merging(implementation):
         sigma = root(m2 / count)
         assert abs(found[1] - mean) <= U * (abs(mean) + far * sigma)
         assert abs(found[2] - m2) <= 7 * U * m2
+
+
+def test_merging_stacked_arrays(implementation):
+    """As they are sent and received."""
+    rng = np.random.default_rng(6)
+    a, b = random_moments(rng, (3, 1)), random_moments(rng, (3, 1))
+    expected = implementation.merge_moments(a, b)
+    found = implementation.merge_moments(np.stack(a), np.stack(b))
+    assert np.stack(found).tobytes() == np.stack(expected).tobytes()
 
 
 def test_merging_in_either_order():
@@ -267,6 +277,20 @@ def test_what_a_shift_is_for():
     assert (error > 100 * allowed).any()
     y = in_slices(x, weight, bias, dy, 1e-5, [300], shifted=True)[0]
     assert (np.abs(y - exact.y) <= allowed).all()
+
+
+def test_a_shift_for_float32():
+    """One last bit in a row of a million: the only rows for which a float64 mean is not enough."""
+    cols = 1_000_690  # the mean lies halfway between two float64
+    x = np.full((1, cols), 2.0**24 - 1, np.float32)
+    x[0, 7] += 1
+    rng = np.random.default_rng(5)
+    weight, bias = rng.standard_normal((2, cols)).astype(np.float32)
+    dy = rng.standard_normal((1, cols)).astype(np.float32)
+    for shifted in (False, True):
+        found = in_slices(x, weight, bias, dy, 0.0, [300_000], shifted=shifted)
+        shares = bounds.judge(found, x, weight, bias, dy, 0.0)
+        assert (max(shares.values()) <= 1) == shifted, shares
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
