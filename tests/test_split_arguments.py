@@ -246,7 +246,7 @@ def test_what_is_not_finite_spoils_its_own_row(implementation, dtype, bad):
     assert np.isnan(y[4]).all() and np.isnan(h_xhat[4]).all() and np.isnan(dx[4]).all()
     assert np.isnan(dweight).all()
     assert dbias.tobytes() == clean[7].tobytes() and h.tobytes() == clean[4].tobytes()
-    for a, b in ((y, clean[3]), (dx, clean[8])):
+    for a, b in ((y, clean[3]), (h_xhat, clean[5]), (dx, clean[8])):
         assert a[others].tobytes() == b[others].tobytes()
 
 

@@ -42,7 +42,7 @@ ALWAYS void finish_moments(centred_sums *rows, const double *pivot, const double
         move_to_mean(sum[i], sum_error[i], n, &lo, &lo_error, &square[i], &square_error[i]);
         const vd m2 = square[i] + square_error[i], var = m2 / n;
 
-        /* the pivot lies within half a σ, and nothing left its range (NaN fails the test), or every element is the pivot */
+        /* the pivot lies within half a σ, and nothing left its range (NaN fails the test), or every element is the pivot, or so near that m2 is 0 */
         const vm good = (lo * lo * 4 <= var) & (var >= VARIANCE_MIN) & (var <= VARIANCE_MAX);
         const vm constant = (whole == 0) & (lo == 0);
         store_m(out->again + i * WD, ~((good | constant) & (whole <= load_d(limit + i * WD))));
