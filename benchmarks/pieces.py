@@ -26,6 +26,9 @@ def main():
     parser.add_argument("--cols", type=int, default=768)
     parser.add_argument("--seconds", type=parse_seconds, default=3, help="for each dtype")
     arguments = parser.parse_args()
+    # Having freed this once, glibc keeps what results leave. Without it the two large results of
+    # double backward, given back to the system at every call, cost three times the arithmetic.
+    np.zeros(30 * 2**20, np.uint8)
     threads = lnfast.get_num_threads()
     print(*describe(look_around([], threads)), sep="\n")
     columns = []
