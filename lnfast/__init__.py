@@ -22,10 +22,16 @@ except ModuleNotFoundError as error:
     ) from error
 
 from lnfast import reference
-from lnfast._arguments import LayerNormCache, RMSNormCache
+from lnfast._records import LayerNormCache, RMSNormCache
 from lnfast._version import __version__
 from lnfast.derivatives import layer_norm_double_backward, layer_norm_jvp
 from lnfast.layer import LayerNorm, RMSNorm
+from lnfast.residual import (
+    add_layer_norm,
+    add_layer_norm_forward,
+    add_rms_norm,
+    add_rms_norm_forward,
+)
 from lnfast.split import backward_apply, backward_sums, merge_moments, moments, normalize
 
 __all__ = [
@@ -34,6 +40,10 @@ __all__ = [
     "RMSNorm",
     "RMSNormCache",
     "__version__",
+    "add_layer_norm",
+    "add_layer_norm_forward",
+    "add_rms_norm",
+    "add_rms_norm_forward",
     "backward_apply",
     "backward_sums",
     "config",

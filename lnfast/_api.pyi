@@ -5,7 +5,7 @@ from typing import Any, SupportsFloat, SupportsIndex, TypedDict
 
 from numpy.typing import ArrayLike, NDArray
 
-from lnfast._arguments import LayerNormCache, RMSNormCache
+from lnfast._records import LayerNormCache, RMSNormCache
 
 class Config(TypedDict):
     version: str
@@ -22,6 +22,8 @@ def layer_norm(
     bias: ArrayLike | None = None,
     eps: SupportsFloat = 1e-5,
     *,
+    axis: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    mask: ArrayLike | None = None,
     out: NDArray[Any] | None = None,
     num_threads: SupportsIndex | None = None,
     check_finite: bool = False,
@@ -33,6 +35,8 @@ def layer_norm_forward(
     bias: ArrayLike | None = None,
     eps: SupportsFloat = 1e-5,
     *,
+    axis: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    mask: ArrayLike | None = None,
     out: NDArray[Any] | None = None,
     num_threads: SupportsIndex | None = None,
     check_finite: bool = False,
@@ -41,6 +45,7 @@ def layer_norm_backward(
     dy: ArrayLike,
     cache: LayerNormCache,
     *,
+    ds: ArrayLike | None = None,
     output_mask: Sequence[bool] = (True, True, True),
     out: NDArray[Any] | None = None,
     num_threads: SupportsIndex | None = None,
@@ -52,6 +57,8 @@ def rms_norm(
     weight: ArrayLike | None = None,
     eps: SupportsFloat = 1e-6,
     *,
+    axis: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    mask: ArrayLike | None = None,
     out: NDArray[Any] | None = None,
     num_threads: SupportsIndex | None = None,
     check_finite: bool = False,
@@ -62,6 +69,8 @@ def rms_norm_forward(
     weight: ArrayLike | None = None,
     eps: SupportsFloat = 1e-6,
     *,
+    axis: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    mask: ArrayLike | None = None,
     out: NDArray[Any] | None = None,
     num_threads: SupportsIndex | None = None,
     check_finite: bool = False,
@@ -70,11 +79,26 @@ def rms_norm_backward(
     dy: ArrayLike,
     cache: RMSNormCache,
     *,
+    ds: ArrayLike | None = None,
     output_mask: Sequence[bool] = (True, True),
     out: NDArray[Any] | None = None,
     num_threads: SupportsIndex | None = None,
     check_finite: bool = False,
 ) -> tuple[NDArray[Any] | None, NDArray[Any] | None]: ...
+def _add_and_normalize(
+    norm: int,
+    keeps: bool,
+    x: ArrayLike,
+    residual: ArrayLike,
+    normalized_shape: SupportsIndex | Sequence[SupportsIndex] | None,
+    weight: ArrayLike | None,
+    bias: ArrayLike | None,
+    eps: SupportsFloat,
+    out: NDArray[Any] | None,
+    sum_out: NDArray[Any] | None,
+    num_threads: SupportsIndex | None,
+    check_finite: bool,
+) -> Any: ...
 def _run_piece(piece: int, num_threads: int, operands: dict[str, NDArray[Any] | None]) -> None: ...
 def set_num_threads(n: SupportsIndex | None) -> None: ...
 def get_num_threads() -> int: ...

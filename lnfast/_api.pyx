@@ -11,15 +11,19 @@ from call cimport (
     Call, call_backward, call_forward, data_or_null, mean_of, plan_cache, plan_checked_backward, plan_checked_forward,
     plan_plain, rstd_of,
 )
+from call_views cimport call_add, call_backward_views, call_forward_views
 from kernels cimport LN_LAYER_NORM, LN_RMS_NORM, ln_choose, ln_isa, ln_isa_at
 from pieces cimport run_piece
 from plain cimport (
-    PyArray_DATA, is_apart_for_dx, is_like, is_plain, is_plain_out, is_same_or_apart, overlap, plain_mask, plain_threads,
+    PyArray_DATA, is_apart_for_dx, is_like, is_plain, is_plain_out, is_plain_sum, is_same_or_apart, overlap, plain_mask,
+    plain_threads,
 )
 from threads cimport available_threads, ln_cap_threads, ln_openmp, ln_set_quota, ln_watch_forks
 
-from lnfast import _arguments, _checks
-from lnfast._arguments import LayerNormCache, RMSNormCache
+import numpy as np
+
+from lnfast import _arguments, _axes, _checks, _layouts
+from lnfast._records import LayerNormCache, RMSNormCache
 from lnfast._cgroup import cpu_quota
 from lnfast._version import __version__
 
@@ -54,13 +58,14 @@ cdef inline cnp.ndarray empty_parameter(cnp.ndarray x, int axes):
     return cnp.PyArray_EMPTY(axes, cnp.PyArray_DIMS(x) + lead, cnp.PyArray_TYPE(x), 0)
 
 
-cdef object normalize(int norm, object x, object normalized_shape, object weight, object bias, object eps, object out,
-                      object num_threads, object check_finite):
+cdef object normalize(int norm, object x, object normalized_shape, object weight, object bias, object eps, object axis,
+                      object mask, object out, object num_threads, object check_finite):
     """y of layer_norm and rms_norm."""
     cdef Call call
     cdef cnp.ndarray y
     cdef int threads = plain_threads(num_threads)
-    if threads >= 0 and check_finite is False and plan_plain(norm, x, normalized_shape, weight, bias, eps, &call):
+    if (threads >= 0 and check_finite is False and axis is None and mask is None
+            and plan_plain(norm, x, normalized_shape, weight, bias, eps, &call)):
         if out is None:
             y = empty_like(<cnp.ndarray> x)
         elif (is_plain_out(out, <cnp.ndarray> x) and is_same_or_apart(out, x) and not overlap(out, weight)
@@ -72,20 +77,20 @@ cdef object normalize(int norm, object x, object normalized_shape, object weight
             call.threads = threads
             call_forward(&call, PyArray_DATA(y), NULL, NULL)
             return y
-    args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=False)
-    plan_checked_forward(norm, &call, args)
-    call_forward(&call, data_or_null(args.y), NULL, NULL)
+    args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, axis=axis, mask=mask,
+                              keep_x=False)
+    compute_forward(norm, args, None, None)
     return _arguments.deliver_forward(args)
 
 
-cdef tuple normalize_and_keep(int norm, object x, object normalized_shape, object weight, object bias, object eps, object out,
-                              object num_threads, object check_finite):
+cdef tuple normalize_and_keep(int norm, object x, object normalized_shape, object weight, object bias, object eps, object axis,
+                              object mask, object out, object num_threads, object check_finite):
     """y and the record for the backward pass."""
     cdef Call call
     cdef cnp.ndarray y, mean, rstd
     cdef int axes
     cdef int threads = plain_threads(num_threads)
-    if threads >= 0 and out is None and check_finite is False:
+    if threads >= 0 and out is None and check_finite is False and axis is None and mask is None:
         axes = plan_plain(norm, x, normalized_shape, weight, bias, eps, &call)
         if axes:
             call.threads = threads
@@ -93,33 +98,86 @@ cdef tuple normalize_and_keep(int norm, object x, object normalized_shape, objec
                 weight = cnp.PyArray_NewCopy(<cnp.ndarray> weight, cnp.NPY_CORDER)
                 call.weight = PyArray_DATA(<cnp.ndarray> weight)
             y = empty_like(<cnp.ndarray> x)
-            mean = empty_mean(norm, <cnp.ndarray> x, axes)
+            mean = empty_statistic(<cnp.ndarray> x, axes) if norm == LN_LAYER_NORM else None
             rstd = empty_statistic(<cnp.ndarray> x, axes)
             call_forward(&call, PyArray_DATA(y), <double *> data_or_null(mean), <double *> PyArray_DATA(rstd))
             if type(normalized_shape) is not tuple:
                 normalized_shape = trailing_shape(<cnp.ndarray> x, axes)
-            return y, keep(norm, x, normalized_shape, weight, mean, rstd)
-    args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, keep_x=True)
-    axes = plan_checked_forward(norm, &call, args)
-    mean = empty_mean(norm, args.x, axes)
-    rstd = empty_statistic(args.x, axes)
-    call_forward(&call, data_or_null(args.y), <double *> data_or_null(mean), <double *> PyArray_DATA(rstd))
-    result = _arguments.deliver_forward(args)
-    return result, keep(norm, args.x, args.normalized_shape, args.weight, mean, rstd)
+            return y, keep(norm, x, normalized_shape, weight, mean, rstd, None, None)
+    args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, axis=axis, mask=mask,
+                              keep_x=True)
+    statistics = compute_statistics(norm, args)
+    return _arguments.deliver_forward(args), keep_checked(norm, args, args.x, statistics)
+
+
+def _add_and_normalize(int norm, bint keeps, x, residual, normalized_shape, weight, bias, eps, out, sum_out, num_threads,
+                       check_finite):
+    """y, x + residual and, where it is to be kept, the record. norm: 0 layer_norm, 1 rms_norm."""
+    cdef Call call
+    cdef cnp.ndarray y, s, mean = None, rstd = None
+    cdef int axes
+    cdef int threads = plain_threads(num_threads)
+    if threads >= 0 and out is None and check_finite is False and is_plain(residual):
+        axes = plan_plain(norm, x, normalized_shape, weight, bias, eps, &call)
+        if (axes and is_like(<cnp.ndarray> residual, <cnp.ndarray> x)
+                and (sum_out is None or is_plain_sum(sum_out, x, residual, weight, bias))):
+            call.threads = threads
+            if keeps:
+                if weight is not None:
+                    weight = cnp.PyArray_NewCopy(<cnp.ndarray> weight, cnp.NPY_CORDER)
+                    call.weight = PyArray_DATA(<cnp.ndarray> weight)
+                mean = empty_statistic(<cnp.ndarray> x, axes) if norm == LN_LAYER_NORM else None
+                rstd = empty_statistic(<cnp.ndarray> x, axes)
+            y = empty_like(<cnp.ndarray> x)
+            s = empty_like(<cnp.ndarray> x) if sum_out is None else <cnp.ndarray> sum_out
+            call_add(&call, PyArray_DATA(<cnp.ndarray> residual), PyArray_DATA(s), PyArray_DATA(y),
+                     <double *> data_or_null(mean), <double *> data_or_null(rstd))
+            if not keeps:
+                return y, s
+            return y, s, keep(norm, s, trailing_shape(<cnp.ndarray> x, axes), weight, mean, rstd, None, None)
+    args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, adds=True,
+                              residual=residual, sum_out=sum_out, keep_x=keeps)
+    if not keeps:
+        compute_forward(norm, args, None, None)
+        return _arguments.deliver_forward(args), _arguments.deliver_sum(args)
+    statistics = compute_statistics(norm, args)
+    delivered = _arguments.deliver_forward(args), _arguments.deliver_sum(args)
+    return (*delivered, keep_checked(norm, args, np.asarray(delivered[1]), statistics))
+
+
+cdef tuple compute_statistics(int norm, object args):
+    """compute_forward, and the mean (of layer_norm) and rstd that it found."""
+    shape = _axes.row_shape(args.axes, args.x.shape)
+    mean = np.empty(shape, np.float64) if norm == LN_LAYER_NORM else None
+    rstd = np.empty(shape, np.float64)
+    compute_forward(norm, args, mean, rstd)
+    return mean, rstd
+
+
+cdef int compute_forward(int norm, object args, object mean, object rstd) except -1:
+    """y, and x + residual where there is one, of checked arguments."""
+    cdef Call call
+    if args.views:
+        return call_forward_views(norm, _layouts.forward(args), <int> len(args.axes), args.eps, args.num_threads, mean, rstd)
+    plan_checked_forward(norm, &call, args)
+    call_forward(&call, data_or_null(args.y), <double *> data_or_null(mean), <double *> data_or_null(rstd))
+    return 0
 
 
 cdef inline object record_of(int norm):
     return LayerNormCache if norm == LN_LAYER_NORM else RMSNormCache
 
 
-cdef inline cnp.ndarray empty_mean(int norm, cnp.ndarray x, int axes):
-    return empty_statistic(x, axes) if norm == LN_LAYER_NORM else None
-
-
-cdef inline object keep(int norm, object x, tuple normalized_shape, object weight, object mean, object rstd):
+cdef inline object keep(int norm, object x, tuple normalized_shape, object weight, object mean, object rstd, object axis,
+                        object mask):
     if norm == LN_LAYER_NORM:
-        return tuple.__new__(LayerNormCache, (x, normalized_shape, weight, mean, rstd))
-    return tuple.__new__(RMSNormCache, (x, normalized_shape, weight, rstd))
+        return tuple.__new__(LayerNormCache, (x, normalized_shape, weight, mean, rstd, axis, mask))
+    return tuple.__new__(RMSNormCache, (x, normalized_shape, weight, rstd, axis, mask))
+
+
+cdef inline object keep_checked(int norm, object args, object x, tuple statistics):
+    axis = None if _axes.are_last(args.axes, args.x.shape) else args.axes
+    return keep(norm, x, args.normalized_shape, args.weight, statistics[0], statistics[1], axis, args.mask)
 
 
 cdef inline tuple trailing_shape(cnp.ndarray x, int axes):
@@ -129,19 +187,21 @@ cdef inline tuple trailing_shape(cnp.ndarray x, int axes):
     return tuple([cnp.PyArray_DIM(x, axis) for axis in range(ndim - axes, ndim)])
 
 
-cdef tuple differentiate(int norm, object dy, object cache, object output_mask, object out, object num_threads,
+cdef tuple differentiate(int norm, object dy, object cache, object ds, object output_mask, object out, object num_threads,
                          object check_finite):
     """dx, dweight and, of layer_norm, dbias."""
     cdef Call call
     cdef cnp.ndarray x
     cdef int axes
-    cdef int asked = plain_mask(output_mask, 3 if norm == LN_LAYER_NORM else 2)
+    cdef int statistics = 2 if norm == LN_LAYER_NORM else 1
+    cdef int asked = plain_mask(output_mask, 1 + statistics)
     cdef int threads = plain_threads(num_threads)
-    if threads >= 0 and check_finite is False and asked >= 0 and (out is None or asked & 1) and type(cache) is record_of(norm):
+    if (threads >= 0 and check_finite is False and ds is None and asked >= 0 and (out is None or asked & 1)
+            and type(cache) is record_of(norm)):
         axes = plan_cache(norm, <tuple> cache, &call)
         if axes and is_plain(dy):
             x = <cnp.ndarray> (<tuple> cache)[0]
-            if is_like(<cnp.ndarray> dy, x) and (out is None or is_apart_for_dx(out, dy, <tuple> cache)):
+            if is_like(<cnp.ndarray> dy, x) and (out is None or is_apart_for_dx(out, dy, <tuple> cache, statistics)):
                 call.threads = threads
                 dx = out if out is not None else empty_like(x) if asked & 1 else None
                 dweight = empty_parameter(x, axes) if asked & 2 else None
@@ -149,17 +209,23 @@ cdef tuple differentiate(int norm, object dy, object cache, object output_mask, 
                 call_backward(&call, data_or_null(dy), mean_of(norm, <tuple> cache), rstd_of(norm, <tuple> cache),
                               data_or_null(dx), data_or_null(dweight), data_or_null(dbias))
                 return (dx, dweight, dbias) if norm == LN_LAYER_NORM else (dx, dweight)
-    args = _arguments.backward(dy, cache, output_mask, out, num_threads, check_finite, record_of(norm))
-    axes = plan_checked_backward(norm, &call, args)
-    dweight = empty_parameter(args.x, axes) if args.output_mask[1] else None
-    dbias = empty_parameter(args.x, axes) if args.output_mask[2] else None
-    call_backward(&call, data_or_null(args.dy), <double *> data_or_null(args.mean), <double *> data_or_null(args.rstd),
-                  data_or_null(args.dx), data_or_null(dweight), data_or_null(dbias))
+    args = _arguments.backward(dy, cache, output_mask, out, num_threads, check_finite, record_of(norm), ds=ds)
+    if args.views:
+        views = _layouts.backward(args)
+        call_backward_views(norm, views, <int> len(args.axes), args.num_threads)
+        dweight, dbias = _layouts.parameter_gradient(args, views.dweight), _layouts.parameter_gradient(args, views.dbias)
+    else:
+        axes = plan_checked_backward(norm, &call, args)
+        dweight = empty_parameter(args.x, axes) if args.output_mask[1] else None
+        dbias = empty_parameter(args.x, axes) if args.output_mask[2] else None
+        call_backward(&call, data_or_null(args.dy), <double *> data_or_null(args.mean), <double *> data_or_null(args.rstd),
+                      data_or_null(args.dx), data_or_null(dweight), data_or_null(dbias))
     gradients = _arguments.deliver_backward(args, dweight, dbias)
     return gradients if norm == LN_LAYER_NORM else gradients[:2]
 
 
-def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, out=None, num_threads=None, check_finite=False):
+def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, axis=None, mask=None, out=None, num_threads=None,
+               check_finite=False):
     """Layer normalisation over the trailing axes of x.
 
     ::
@@ -171,14 +237,24 @@ def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, ou
     Parameters
     ----------
     x : array_like, shape ``lead + normalized_shape``
-        float32 and float64 are kept, integers and bools become float64. Any strides, byte order and alignment; never written
-        to unless it is `out`. C-contiguous input is not copied.
+        float32 and float64 are kept, integers and bools become float64; so are float16 and bfloat16 (of the package
+        ml_dtypes), which are computed in float32 and rounded once. Any strides, byte order and alignment; never written to
+        unless it is `out`. C-contiguous input is not copied.
     normalized_shape : int or sequence of int, optional
         The trailing shape of x that is one group; by default the shape of `weight`.
     weight, bias : array_like, shape ``normalized_shape``, optional
-        Scale and shift, cast once to x's dtype; None for ones and for zeros.
+        Scale and shift, cast once to x's dtype (float32 beside float16 or bfloat16, unless they have that type); None for ones
+        and for zeros. With more axes in front, which broadcast against x's, each group gets its own: ``(B, 1, D)`` for one
+        weight per sample of ``(B, T, D)``.
     eps : float, default 1e-5
         Added to the variance, in units of x squared; finite and at least 0.
+    axis : int or sequence of int, optional
+        Instead of `normalized_shape`: the axes of x that make a group, any of them, such as 1 for channels first
+        ``(N, C, H, W)``. weight and bias have their lengths, in rising order. x is not copied.
+    mask : array_like of bool, optional
+        Of a shape that broadcasts to x's. False hides an element: mean and variance are those of the others, y is 0 there, and
+        NaN or infinity there stay unseen. The result has the bits of the others alone, however much there is around them. A
+        group that is hidden whole is 0 (mean 0, rstd ``1 / sqrt(eps)``).
     out : ndarray, optional
         Where the result goes: x's shape and dtype, any strides, writable. It may be x itself and may overlap any input; the
         result is as if the inputs had been copied first.
@@ -199,7 +275,10 @@ def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, ou
     TypeError
         For complex, object, string and extended-precision arrays, masked arrays, and arguments of the wrong kind.
     ValueError
-        For shapes that do not fit and values out of range. No argument has been changed.
+        For shapes that do not fit and values out of range, and for both `axis` and `normalized_shape`. No argument has been
+        changed.
+    MemoryError
+        Where there is no room for y, or to bring rows together that do not lie so. No argument has been changed.
 
     Notes
     -----
@@ -212,11 +291,11 @@ def layer_norm(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, ou
     >>> lnfast.layer_norm(np.array([[1.0, 2.0, 3.0]]), 3, [1, 2, 3], [0, 1, -1], eps=1 / 3)
     array([[-1.,  1.,  2.]])
     """
-    return normalize(LN_LAYER_NORM, x, normalized_shape, weight, bias, eps, out, num_threads, check_finite)
+    return normalize(LN_LAYER_NORM, x, normalized_shape, weight, bias, eps, axis, mask, out, num_threads, check_finite)
 
 
-def layer_norm_forward(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, out=None, num_threads=None,
-                       check_finite=False):
+def layer_norm_forward(x, normalized_shape=None, weight=None, bias=None, eps=1e-5, *, axis=None, mask=None, out=None,
+                       num_threads=None, check_finite=False):
     """Layer normalisation, and the record that the backward pass needs.
 
     The cache keeps x by reference: changing x in place before `layer_norm_backward` changes the gradients. It keeps its own
@@ -224,8 +303,8 @@ def layer_norm_forward(x, normalized_shape=None, weight=None, bias=None, eps=1e-
 
     Parameters
     ----------
-    x, normalized_shape, weight, bias, eps, num_threads, check_finite
-        As in `layer_norm`.
+    x, normalized_shape, weight, bias, eps, axis, mask, num_threads, check_finite
+        As in `layer_norm`, but a weight and a bias of which either has more axes than are normalised must have one shape.
     out : ndarray, optional
         As in `layer_norm`, but it must share no memory with x, which the cache needs.
 
@@ -234,17 +313,17 @@ def layer_norm_forward(x, normalized_shape=None, weight=None, bias=None, eps=1e-
     y : ndarray, x's shape and dtype
         The same bits as from `layer_norm`.
     cache : LayerNormCache
-        x, normalized_shape, weight, and mean and rstd: float64, shape ``lead + (1,) * len(normalized_shape)``.
+        x, normalized_shape, weight, mean and rstd (float64, x's shape with 1 for each normalised axis), axis and mask.
 
     Raises
     ------
     TypeError, ValueError
         As `layer_norm`; ValueError where `out` overlaps x.
     """
-    return normalize_and_keep(LN_LAYER_NORM, x, normalized_shape, weight, bias, eps, out, num_threads, check_finite)
+    return normalize_and_keep(LN_LAYER_NORM, x, normalized_shape, weight, bias, eps, axis, mask, out, num_threads, check_finite)
 
 
-def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, num_threads=None, check_finite=False):
+def layer_norm_backward(dy, cache, *, ds=None, output_mask=(True, True, True), out=None, num_threads=None, check_finite=False):
     """Gradients of layer normalisation.
 
     ::
@@ -259,6 +338,8 @@ def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, 
         Gradient of the loss with respect to y, cast to x's dtype.
     cache : LayerNormCache
         From `layer_norm_forward`, or built by hand; every field is checked. `cache.x` must be as it was in the forward pass.
+    ds : array_like, x's shape, optional
+        Added to dx: the gradient that reaches x by another way, such as that of the sum of `add_layer_norm_forward`.
     output_mask : sequence of three bools, default (True, True, True)
         Which of dx, dweight and dbias to compute; the others are None.
     out : ndarray, optional
@@ -269,9 +350,9 @@ def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, 
     Returns
     -------
     dx : ndarray, x's shape and dtype, or None
-        A fresh C-contiguous array, or `out`.
-    dweight, dbias : ndarray, shape ``normalized_shape``, x's dtype, or None
-        Defined without a weight or bias as well.
+        A fresh C-contiguous array, or `out`; 0 where the mask hides.
+    dweight, dbias : ndarray, the weight's shape and dtype, or None
+        Defined without a weight or bias as well: ``normalized_shape``, x's dtype. What the mask hides gives nothing.
 
     Raises
     ------
@@ -284,10 +365,11 @@ def layer_norm_backward(dy, cache, *, output_mask=(True, True, True), out=None, 
     -----
     The gradients have the same bits on any number of threads. Ba, Kiros, Hinton 2016, arXiv 1607.06450.
     """
-    return differentiate(LN_LAYER_NORM, dy, cache, output_mask, out, num_threads, check_finite)
+    return differentiate(LN_LAYER_NORM, dy, cache, ds, output_mask, out, num_threads, check_finite)
 
 
-def rms_norm(x, normalized_shape=None, weight=None, eps=1e-6, *, out=None, num_threads=None, check_finite=False):
+def rms_norm(x, normalized_shape=None, weight=None, eps=1e-6, *, axis=None, mask=None, out=None, num_threads=None,
+             check_finite=False):
     """Root mean square normalisation over the trailing axes of x: layer normalisation without centring.
 
     ::
@@ -298,7 +380,7 @@ def rms_norm(x, normalized_shape=None, weight=None, eps=1e-6, *, out=None, num_t
 
     Parameters
     ----------
-    x, normalized_shape, weight, out, num_threads, check_finite
+    x, normalized_shape, weight, axis, mask, out, num_threads, check_finite
         As in `layer_norm`. There is no bias.
     eps : float, default 1e-6
         Added to the mean square, in units of x squared; finite and at least 0. (`torch.nn.RMSNorm` takes the machine epsilon
@@ -325,10 +407,11 @@ def rms_norm(x, normalized_shape=None, weight=None, eps=1e-6, *, out=None, num_t
     >>> lnfast.rms_norm(np.array([[1.0, 2.0, 2.0]]), 3, [1, 2, 3], eps=1)
     array([[0.5, 2. , 3. ]])
     """
-    return normalize(LN_RMS_NORM, x, normalized_shape, weight, None, eps, out, num_threads, check_finite)
+    return normalize(LN_RMS_NORM, x, normalized_shape, weight, None, eps, axis, mask, out, num_threads, check_finite)
 
 
-def rms_norm_forward(x, normalized_shape=None, weight=None, eps=1e-6, *, out=None, num_threads=None, check_finite=False):
+def rms_norm_forward(x, normalized_shape=None, weight=None, eps=1e-6, *, axis=None, mask=None, out=None, num_threads=None,
+                     check_finite=False):
     """Root mean square normalisation, and the record that the backward pass needs.
 
     The cache keeps x by reference: changing x in place before `rms_norm_backward` changes the gradients. It keeps its own
@@ -336,7 +419,7 @@ def rms_norm_forward(x, normalized_shape=None, weight=None, eps=1e-6, *, out=Non
 
     Parameters
     ----------
-    x, normalized_shape, weight, eps, num_threads, check_finite
+    x, normalized_shape, weight, eps, axis, mask, num_threads, check_finite
         As in `rms_norm`.
     out : ndarray, optional
         As in `rms_norm`, but it must share no memory with x, which the cache needs.
@@ -346,17 +429,17 @@ def rms_norm_forward(x, normalized_shape=None, weight=None, eps=1e-6, *, out=Non
     y : ndarray, x's shape and dtype
         The same bits as from `rms_norm`.
     cache : RMSNormCache
-        x, normalized_shape, weight, and rstd: float64, shape ``lead + (1,) * len(normalized_shape)``.
+        x, normalized_shape, weight, rstd (float64, x's shape with 1 for each normalised axis), axis and mask.
 
     Raises
     ------
     TypeError, ValueError
         As `rms_norm`; ValueError where `out` overlaps x.
     """
-    return normalize_and_keep(LN_RMS_NORM, x, normalized_shape, weight, None, eps, out, num_threads, check_finite)
+    return normalize_and_keep(LN_RMS_NORM, x, normalized_shape, weight, None, eps, axis, mask, out, num_threads, check_finite)
 
 
-def rms_norm_backward(dy, cache, *, output_mask=(True, True), out=None, num_threads=None, check_finite=False):
+def rms_norm_backward(dy, cache, *, ds=None, output_mask=(True, True), out=None, num_threads=None, check_finite=False):
     """Gradients of root mean square normalisation.
 
     ::
@@ -373,15 +456,15 @@ def rms_norm_backward(dy, cache, *, output_mask=(True, True), out=None, num_thre
         From `rms_norm_forward`, or built by hand; every field is checked. `cache.x` must be as it was in the forward pass.
     output_mask : sequence of two bools, default (True, True)
         Which of dx and dweight to compute; the others are None.
-    out, num_threads, check_finite
+    ds, out, num_threads, check_finite
         As in `layer_norm_backward`.
 
     Returns
     -------
     dx : ndarray, x's shape and dtype, or None
         A fresh C-contiguous array, or `out`.
-    dweight : ndarray, shape ``normalized_shape``, x's dtype, or None
-        Defined without a weight as well.
+    dweight : ndarray, the weight's shape and dtype, or None
+        Defined without a weight as well: ``normalized_shape``, x's dtype.
 
     Raises
     ------
@@ -392,7 +475,7 @@ def rms_norm_backward(dy, cache, *, output_mask=(True, True), out=None, num_thre
     -----
     The gradients have the same bits on any number of threads. Zhang, Sennrich 2019, arXiv 1910.07467.
     """
-    return differentiate(LN_RMS_NORM, dy, cache, output_mask, out, num_threads, check_finite)
+    return differentiate(LN_RMS_NORM, dy, cache, ds, output_mask, out, num_threads, check_finite)
 
 
 def _run_piece(int piece, int num_threads, dict operands):

@@ -8,7 +8,6 @@ __class__ or a subclass's properties do.
 import itertools
 import operator
 import reprlib
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -35,7 +34,7 @@ def threads(num_threads: object) -> int:
     """num_threads as an int of at least 1, or 0 for None: decide yourself."""
     if num_threads is None:
         return 0
-    count = _integer("num_threads", num_threads)
+    count = integer("num_threads", num_threads)
     if count < 1:
         raise ValueError(f"num_threads must be at least 1 or None, not {shown(count)}")
     return min(count, MAX_THREADS)
@@ -66,51 +65,11 @@ def _real_number(eps: Any) -> float | None:
     number = hasattr(kind, "__float__") and not issubclass(kind, bool | np.ndarray)
     if issubclass(kind, np.generic):
         dtype = np.asarray(eps).dtype
-        number = _is_real(dtype) and dtype.kind != "b"
+        number = is_real(dtype) and dtype.kind != "b"
     return float(eps) if number and not getattr(eps, "ndim", 0) else None
 
 
-def trailing_shape(lengths: Shape | None, weight: Array | None, x_shape: Shape) -> Shape:
-    """normalized_shape, which x_shape must end with; None: the shape of weight."""
-    source = ""
-    if lengths is None:
-        if weight is None:
-            raise ValueError("normalized_shape is None, and there is no weight to take it from")
-        lengths, source = np.asarray(weight).shape, " (the shape of weight)"
-        if not lengths:
-            raise ValueError("weight is 0-d: normalized_shape, taken from it, would be empty")
-    if x_shape[-len(lengths) :] != lengths:
-        axes = "axis" if len(lengths) == 1 else f"{len(lengths)} axes"
-        raise ValueError(
-            f"normalized_shape {lengths}{source} does not match the last {axes} "
-            f"of x with shape {x_shape}{_places(lengths, x_shape)}"
-        )
-    return lengths
-
-
-def shape(normalized_shape: Any) -> Shape:
-    """normalized_shape as a tuple of lengths, not empty, none negative."""
-    if issubclass(type(normalized_shape), str | bytes | bytearray):
-        raise TypeError(
-            "normalized_shape must be an int or a sequence of ints, "
-            f"not {type(normalized_shape).__name__}"
-        )
-    items = _items("normalized_shape", normalized_shape, MAX_AXES)
-    if items is None:
-        items = (normalized_shape,)
-    if len(items) > MAX_AXES:
-        raise ValueError(f"normalized_shape has more than the {MAX_AXES} axes of any array")
-    lengths = tuple(_integer("normalized_shape", length) for length in items)
-    if not lengths:
-        raise ValueError("normalized_shape is empty: at least one axis is normalised")
-    if max(map(abs, lengths)) > sys.maxsize:
-        raise ValueError(f"normalized_shape has a length beyond {sys.maxsize}")
-    if min(lengths) < 0:
-        raise ValueError(f"normalized_shape {lengths} has a negative length")
-    return lengths
-
-
-def _items(name: str, value: Any, most: int) -> tuple[object, ...] | None:
+def items(name: str, value: Any, most: int) -> tuple[object, ...] | None:
     """What a sequence or an array holds, of what is more than `most` one more; else None."""
     if issubclass(type(value), np.ndarray):
         value = np.asarray(converted(name, value))
@@ -121,8 +80,7 @@ def _items(name: str, value: Any, most: int) -> tuple[object, ...] | None:
     return ask(f"{name} cannot be read", lambda: tuple(itertools.islice(value, most + 1)))
 
 
-def _integer(name: str, value: Any) -> int:
-    wanted = "an int or a sequence of ints" if name == "normalized_shape" else "an int"
+def integer(name: str, value: Any, wanted: str = "an int") -> int:
     try:
         if type(value) in (bool, np.bool_):
             raise TypeError
@@ -138,25 +96,13 @@ def mask(output_mask: object, gradients: Sequence[str]) -> tuple[bool, ...]:
     what = f"output_mask must be {what} and {gradients[-1]}"
     wanted = None
     if not issubclass(type(output_mask), str | bytes | bytearray):
-        wanted = _items("output_mask", output_mask, count)
+        wanted = items("output_mask", output_mask, count)
     if wanted is None:
         raise TypeError(f"{what}, not {type(output_mask).__name__}")
     if len(wanted) != count:
         many = len(wanted) if len(wanted) < count else "more"
         raise ValueError(f"{what}, not {many}")
     return tuple(flag(f"output_mask[{i}]", value) for i, value in enumerate(wanted))
-
-
-def _places(lengths: Shape, x_shape: Shape) -> str:
-    """': 768 stands on axis 1' for every length that x has, but on another axis than wanted."""
-    first = len(x_shape) - len(lengths)
-    found = []
-    for axis, length in enumerate(lengths, start=first):
-        others = [str(other) for other, n in enumerate(x_shape) if n == length]
-        if others and str(axis) not in others:
-            axes = "axis" if len(others) == 1 else "axes"
-            found.append(f"{length} stands on {axes} {' and '.join(others)}")
-    return f": {', '.join(found)}" if found else ""
 
 
 # Arrays
@@ -179,39 +125,35 @@ def optional_converted(name: str, value: object) -> Array | None:
     return None if value is None else converted(name, value)
 
 
-def parameter(
-    name: str, value: Array, shape: Shape, dtype: DType, x_shape: Shape = (), copy: bool = False
-) -> Array:
-    """Real numbers of exactly this shape, cast once to dtype; copy: memory of its own."""
+def real(name: str, value: Array) -> Array:
+    """Real numbers, as a base ndarray."""
     array = np.asarray(value)
-    if not _is_real(array.dtype):
+    if not is_real(array.dtype):
         raise TypeError(
             f"{name} has dtype {array.dtype}: it must hold real numbers "
             "(float32, float64, another float, integers or bools)"
         )
+    return array
+
+
+def parameter(name: str, value: Array, shape: Shape, dtype: DType, copy: bool = False) -> Array:
+    """Real numbers of exactly this shape, cast once to dtype; copy: memory of its own."""
+    array = real(name, value)
     if array.shape != shape:
-        where = _places(array.shape, x_shape)
-        where = where and f"{where} of x"
-        raise ValueError(f"{name} must have shape {shape}, not {array.shape}{where}")
+        raise ValueError(f"{name} must have shape {shape}, not {array.shape}")
     return plain(array, dtype, copy)
 
 
-def optional(
-    name: str, value: Array | None, shape: Shape, dtype: DType, x_shape: Shape, copy: bool = False
-) -> Array | None:
-    return None if value is None else parameter(name, value, shape, dtype, x_shape, copy)
-
-
 def input_array(x: Array) -> tuple[Array, DType]:
-    """x as it came, as a base ndarray, and the dtype it is computed and answered in."""
+    """x as it came, as a base ndarray, and the dtype that is answered in."""
     array = np.asarray(x)
-    if array.dtype.type in (np.float32, np.float64):
+    if array.dtype.type in (np.float16, np.float32, np.float64) or is_bfloat16(array.dtype):
         dtype = np.dtype(array.dtype.type)
     elif array.dtype.kind in "biu":
         dtype = np.dtype(np.float64)
     else:
         raise TypeError(
-            f"x has dtype {array.dtype}: it must be float32 or float64 "
+            f"x has dtype {array.dtype}: it must be float32, float64, float16 or bfloat16 "
             "(integers and bools become float64)"
         )
     if array.ndim == 0:
@@ -219,21 +161,76 @@ def input_array(x: Array) -> tuple[Array, DType]:
     return array, dtype
 
 
-def output_gradient(dy: Array, x_shape: Shape, dtype: DType, name: str = "dy") -> Array:
-    array = np.asarray(dy)
-    if array.dtype.type is np.longdouble or not _is_real(array.dtype):
+def output_gradient(name: str, value: Array, x_shape: Shape) -> Array:
+    array = np.asarray(value)
+    if array.dtype.type is np.longdouble or not is_real(array.dtype):
         raise TypeError(
             f"{name} has dtype {array.dtype}: it must be float32 or float64 "
             "(or float16, integers or bools, which are cast to x's dtype)"
         )
     if array.shape != x_shape:
         raise ValueError(f"{name} must have the shape of x, {x_shape}, not {array.shape}")
-    return plain(array, dtype)
+    return array
 
 
-def _is_real(dtype: DType) -> bool:
+def is_bfloat16(dtype: DType) -> bool:
+    """That of the package ml_dtypes, which need not be there."""
+    return dtype.name == "bfloat16" and dtype.isbuiltin == 2 and dtype.itemsize == 2
+
+
+def is_half(dtype: DType) -> bool:
+    return dtype.itemsize == 2
+
+
+def computed(dtype: DType) -> DType:
+    """The dtype that is computed in: float32 for float16 and bfloat16."""
+    return np.dtype(np.float32) if is_half(dtype) else dtype
+
+
+def is_real(dtype: DType) -> bool:
     """Numbers on the real line; dtypes of other packages (bfloat16) by what they cast to."""
     return dtype.kind in "biuf" or (dtype.isbuiltin == 2 and np.can_cast(dtype, np.float64))
+
+
+def optional_mask(value: Array | None, x_shape: Shape) -> Array | None:
+    """Bools that broadcast to x, as they came."""
+    if value is None:
+        return None
+    array = np.asarray(value)
+    if array.dtype.type is not np.bool_:
+        raise TypeError(f"mask has dtype {array.dtype}: it must hold bools, True for what counts")
+    broadcast("mask", array, x_shape)
+    return array
+
+
+def addend(name: str, value: Array, dtype: DType, x_shape: Shape) -> Array:
+    """Real numbers, cast once to x's dtype and broadcast to its shape."""
+    array = real(name, value)
+    return broadcast(name, steady(array, dtype), x_shape)
+
+
+def broadcast(name: str, array: Array, x_shape: Shape) -> Array:
+    """The array as large as x, none of its elements copied."""
+    try:
+        return np.broadcast_to(array, x_shape)
+    except ValueError:
+        raise ValueError(
+            f"{name} with shape {array.shape} must broadcast to that of x, {x_shape}"
+        ) from None
+
+
+def optional_cast(value: Array | None, dtype: DType, copy: bool = False) -> Array | None:
+    """A parameter, plain, in x's dtype; beside a half one in float32, unless it has x's."""
+    if value is None:
+        return None
+    return plain(value, dtype if value.dtype == dtype else computed(dtype), copy)
+
+
+def steady(array: Array, dtype: DType) -> Array:
+    """The array itself, any strides, where it is aligned, native and of this dtype, else a copy."""
+    if array.flags.aligned and array.dtype.isnative and array.dtype == dtype:
+        return array
+    return plain(array, dtype)
 
 
 def plain(array: Array, dtype: DType, copy: bool = False) -> Array:

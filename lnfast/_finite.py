@@ -9,11 +9,17 @@ Array = NDArray[Any]
 Shape = tuple[int, ...]
 
 
-def require_finite(*, overflow: bool = False, **arrays: Array | None) -> None:
-    """ValueError at the first NaN or Inf; overflow: these are results, of finite inputs."""
+def require_finite(
+    *, overflow: bool = False, mask: Array | None = None, **arrays: Array | None
+) -> None:
+    """ValueError at the first NaN or Inf, of those that a mask does not hide.
+
+    overflow: these are results, of finite inputs.
+    """
     for name, array in arrays.items():
         if array is not None:
-            place = _first(~np.isfinite(array))
+            spoiled = ~np.isfinite(array)
+            place = _first(spoiled if mask is None else spoiled & mask)
             if place is not None:
                 verb = "overflows to" if overflow and np.isinf(array[place]) else "is"
                 raise ValueError(f"{_entry(name, place)} {verb} {array[place]}")

@@ -14,23 +14,23 @@ Shape = tuple[int, ...]
 OVERLAP_WORK = 1_000_000
 
 
-def output(out: Any, x_shape: Shape, dtype: DType) -> Array | None:
+def output(name: str, out: Any, x_shape: Shape, dtype: DType) -> Array | None:
     """The caller's own object, once it is known that any result can be written there."""
     if out is None:
         return None
     if not issubclass(type(out), np.ndarray):
-        raise TypeError(f"out must be a NumPy array, not {type(out).__name__}")
+        raise TypeError(f"{name} must be a NumPy array, not {type(out).__name__}")
     if issubclass(type(out), np.ma.MaskedArray):
-        raise TypeError("out must not be a masked array: its mask would be ignored")
+        raise TypeError(f"{name} must not be a masked array: its mask would be ignored")
     array = np.asarray(out)  # what a subclass says of its shape may not be so
     if array.shape != x_shape:
-        raise ValueError(f"out must have the shape of x, {x_shape}, not {array.shape}")
+        raise ValueError(f"{name} must have the shape of x, {x_shape}, not {array.shape}")
     if array.dtype.type is not dtype.type:
-        raise ValueError(f"out must have the dtype of the result, {dtype}, not {array.dtype}")
+        raise ValueError(f"{name} must have the dtype of the result, {dtype}, not {array.dtype}")
     if not array.flags.writeable:
-        raise ValueError("out must be writable, but it is read-only")
+        raise ValueError(f"{name} must be writable, but it is read-only")
     if _overlaps_itself(array):
-        raise ValueError("out must not hold one element in two places, but its strides do")
+        raise ValueError(f"{name} must not hold one element in two places, but its strides do")
     return out  # type: ignore[no-any-return]
 
 
@@ -65,23 +65,33 @@ def share_memory(a: Array, b: Array) -> bool:
 
 
 def destination(
-    out: Array | None, x: Array, in_place: Iterable[Array], apart: Iterable[Array | None]
+    out: Array | None,
+    x: Array,
+    in_place: Iterable[Array],
+    apart: Iterable[Array | None],
+    views: bool = False,
 ) -> Array:
     """The array to compute into: out where no value still to be read could be lost, else fresh.
 
     Each of in_place may be out's very memory, element for element: the kernels read an
     element before they write it. Any other overlap, with them or those apart, needs a copy.
+    views: out may have any strides.
     """
     y = None if out is None else np.asarray(out)
-    if y is not None and y.flags.carray and y.dtype.isnative:
-        clear = all(_address(y) == _address(a) or not np.may_share_memory(y, a) for a in in_place)
+    if y is not None and (y.flags.carray or (views and y.flags.behaved)) and y.dtype.isnative:
+        clear = all(_are_same(y, a) or not np.may_share_memory(y, a) for a in in_place)
         if clear and not any(a is not None and np.may_share_memory(y, a) for a in apart):
             return y
     return np.empty(x.shape, x.dtype)
 
 
+def _are_same(a: Array, b: Array) -> bool:
+    """Whether two arrays of one shape and dtype are the same memory, element for element."""
+    steps = zip(a.shape, a.strides, b.strides, strict=True)
+    return _address(a) == _address(b) and all(n < 2 or p == q for n, p, q in steps)
+
+
 def _address(array: Array) -> int:
-    # Enough to tell plain arrays of one shape and dtype apart.
     return int(array.__array_interface__["data"][0])
 
 

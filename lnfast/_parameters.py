@@ -6,7 +6,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from lnfast import _arguments, _checks
+from lnfast import _arguments, _axes, _checks
 
 Array = NDArray[Any]
 
@@ -22,7 +22,7 @@ class Parameters:
         bias: bool,
         dtype: DTypeLike,
     ) -> None:
-        self.normalized_shape = _checks.shape(normalized_shape)
+        self.normalized_shape = _axes.shape(normalized_shape)
         self.eps = _checks.epsilon(eps)
         self.elementwise_affine = _checks.flag("elementwise_affine", elementwise_affine)
         has_bias = _checks.flag("bias", bias) and self.elementwise_affine
@@ -43,7 +43,7 @@ class Parameters:
         if own.normalized_shape is not self.normalized_shape:
             weight = _checks.optional_converted("weight", own.weight)
             if own.normalized_shape is not None:
-                made_for = _checks.shape(own.normalized_shape)
+                made_for = _axes.shape(own.normalized_shape)
             else:
                 made_for = () if weight is None else np.asarray(weight).shape
             if made_for != self.normalized_shape:

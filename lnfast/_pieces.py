@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lnfast import _checks, _out
+from lnfast import _axes, _checks, _out
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -99,7 +99,7 @@ class Piece:
 
 def moments(x: ArrayLike, axis: object, shift: ArrayLike | None, num_threads: object) -> Piece:
     given = _checks.converted("x", x)
-    axes = _axes(axis)
+    axes = _axes.numbers(axis)
     statistics = _converted(shift=shift)
     threads = _checks.threads(num_threads)
     # From here on no code of the caller's runs.
@@ -118,7 +118,7 @@ def normalize(
     num_threads: object,
 ) -> Piece:
     given = _checks.converted("x", x)
-    axes = _axes(axis)
+    axes = _axes.numbers(axis)
     arrays, columns = _converted(**statistics), _converted(**parameters)
     threads = _checks.threads(num_threads)
     # From here on no code of the caller's runs.
@@ -135,7 +135,7 @@ def backward_sums(
     num_threads: object,
 ) -> Piece:
     gradient, given = _checks.converted("dy", dy), _checks.converted("x", x)
-    axes = _axes(axis)
+    axes = _axes.numbers(axis)
     arrays, columns = _converted(**statistics), _converted(weight=weight)
     threads = _checks.threads(num_threads)
     # From here on no code of the caller's runs.
@@ -156,7 +156,7 @@ def backward_apply(
     num_threads: object,
 ) -> Piece:
     gradient, given = _checks.converted("dy", dy), _checks.converted("x", x)
-    axes = _axes(axis)
+    axes = _axes.numbers(axis)
     arrays, columns = _converted(**statistics), _converted(weight=weight)
     threads = _checks.threads(num_threads)
     # From here on no code of the caller's runs.
@@ -188,7 +188,7 @@ def _three(name: str, moments: Any) -> tuple[Any, ...]:
     wanted = f"{name} must be a count, a mean and an m2"
     items = None
     if not issubclass(type(moments), str | bytes | bytearray):
-        items = _checks._items(name, moments, 3)
+        items = _checks.items(name, moments, 3)
     if items is None:
         raise TypeError(f"{wanted}, not {type(moments).__name__}")
     if len(items) != 3:
@@ -196,30 +196,12 @@ def _three(name: str, moments: Any) -> tuple[Any, ...]:
     return items
 
 
-def _axes(axis: Any) -> Shape:
-    """Axis as a tuple of ints, not empty."""
-    wanted = "axis must be an int or a sequence of ints"
-    if issubclass(type(axis), str | bytes | bytearray):
-        raise TypeError(f"{wanted}, not {type(axis).__name__}")
-    items = _checks._items("axis", axis, _checks.MAX_AXES)
-    items = (axis,) if items is None else items
-    if not items:
-        raise ValueError("axis is empty: at least one axis is normalised")
-    return tuple(_checks._integer("axis", item) for item in items)
-
-
-def _layout(shape: Shape, axes: Shape) -> Layout:
-    ndim = len(shape)
-    for axis in axes:
-        if not -ndim <= axis < ndim:
-            raise ValueError(
-                f"axis {_checks.shown(axis)} is out of bounds for x with shape {shape}: "
-                f"it must be from {-ndim} to {ndim - 1}"
-            )
-    places = sorted(axis % ndim for axis in axes)
-    if len(set(places)) < len(places):
-        raise ValueError(f"axis {axes} names an axis of x with shape {shape} twice")
-    return Layout(shape, tuple(places))
+def input_array(x: Array) -> tuple[Array, np.dtype[Any]]:
+    """As _checks.input_array, without the dtypes that the pieces do not know."""
+    given, dtype = _checks.input_array(x)
+    if _checks.is_half(dtype):
+        raise TypeError(f"x has dtype {given.dtype}: it must be float32 or float64 here")
+    return given, dtype
 
 
 def _converted(**values: ArrayLike | None) -> Operands:
@@ -234,11 +216,12 @@ def _operands(
     dy: Array | None = None,
 ) -> tuple[Layout, Operands]:
     """What was converted, checked against x. A count may be one number for all rows."""
-    given, dtype = _checks.input_array(x)
-    layout = _layout(given.shape, axes)
+    given, dtype = input_array(x)
+    layout = Layout(given.shape, _axes.normalized(axes, None, None, given.shape)[0])
     operands: Operands = {"x": layout.to_table(_checks.plain(given, dtype))}
     if dy is not None:
-        operands["dy"] = layout.to_table(_checks.output_gradient(dy, given.shape, dtype))
+        dy = _checks.output_gradient("dy", dy, given.shape)
+        operands["dy"] = layout.to_table(_checks.plain(dy, dtype))
     for name, array in statistics.items():
         if array is None and name != "shift":
             raise TypeError(f"{name} must be an array, not None")
@@ -249,7 +232,7 @@ def _operands(
         operands[name] = array
     for name, array in parameters.items():
         if array is not None:
-            array = _checks.parameter(name, array, layout.parameter, dtype, given.shape).reshape(-1)
+            array = _checks.parameter(name, array, layout.parameter, dtype).reshape(-1)
         operands[name] = array
     return layout, operands
 
@@ -264,7 +247,7 @@ def with_room(
 ) -> Piece:
     """With an array to compute into: out's own memory where that is safe, else a fresh one."""
     x: Any = operands["x"]
-    target = _out.output(out, layout.shape, x.dtype)
+    target = _out.output("out", out, layout.shape, x.dtype)
     place = None
     if target is not None and layout.trailing:
         array = np.asarray(target)

@@ -8,9 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lnfast import _arguments, _checks
-from lnfast._arguments import LayerNormCache
-from lnfast._pieces import DOUBLE_BACKWARD, FLOAT64, JVP, Given, Layout, Operands, Piece, with_room
+from lnfast import _axes, _checks
+from lnfast._pieces import (
+    DOUBLE_BACKWARD,
+    FLOAT64,
+    JVP,
+    Given,
+    Layout,
+    Operands,
+    Piece,
+    input_array,
+    with_room,
+)
+from lnfast._records import LayerNormCache, fields
 
 
 def jvp(
@@ -50,9 +60,12 @@ def _operands(
     cache: object, given: Given, names: dict[str, str], num_threads: object
 ) -> tuple[Layout, Operands, int]:
     """The record's fields, and what is given beside it; names: what those are called in errors."""
-    x, normalized_shape, weight, mean, rstd = _arguments.fields(cache, LayerNormCache)
+    x, normalized_shape, weight, mean, rstd, axis, mask = fields(cache, LayerNormCache)
+    if mask is not None:
+        raise ValueError("cache has a mask: the derivatives are those of layer_norm without one")
     x = _checks.converted("x", x)
-    lengths = None if normalized_shape is None else _checks.shape(normalized_shape)
+    lengths = None if normalized_shape is None else _axes.shape(normalized_shape)
+    numbers = None if axis is None else _axes.numbers(axis)
     weight = _checks.optional_converted("weight", weight)
     mean, rstd = _checks.converted("mean", mean), _checks.converted("rstd", rstd)
     arrays = {
@@ -61,20 +74,22 @@ def _operands(
     }
     threads = _checks.threads(num_threads)
     # From here on no code of the caller's runs.
-    x, dtype = _checks.input_array(x)
-    lengths = _checks.trailing_shape(lengths, weight, x.shape)
-    layout = Layout(x.shape, tuple(range(x.ndim - len(lengths), x.ndim)))
+    x, dtype = input_array(x)
+    axes, lengths = _axes.kept(numbers, lengths, weight, x.shape)
+    layout = Layout(x.shape, axes)
     operands: Operands = {"x": layout.to_table(_checks.plain(x, dtype))}
-    weight = _checks.optional("weight", weight, lengths, dtype, x.shape)
-    operands["weight"] = None if weight is None else weight.reshape(-1)
+    operands["weight"] = None
+    if weight is not None:
+        operands["weight"] = _checks.parameter("weight", weight, lengths, dtype).reshape(-1)
     for name, statistic in (("mean", mean), ("rstd", rstd)):
         plain = _checks.parameter(name, statistic, layout.statistic, FLOAT64)
         operands[name] = plain.reshape(-1)
     for name, array in arrays.items():
         called = names.get(name, name)
         if array is not None and name in ("ddx", "dy"):
-            array = layout.to_table(_checks.output_gradient(array, x.shape, dtype, called))
+            array = _checks.output_gradient(called, array, x.shape)
+            array = layout.to_table(_checks.plain(array, dtype))
         elif array is not None:
-            array = _checks.parameter(called, array, lengths, dtype, x.shape).reshape(-1)
+            array = _checks.parameter(called, array, lengths, dtype).reshape(-1)
         operands[name] = array
     return layout, operands, threads

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lnfast import _tangents
 from lnfast._api import _run_piece
-from lnfast._arguments import LayerNormCache
+from lnfast._records import LayerNormCache
 
 Array = NDArray[Any]
 
@@ -38,7 +38,8 @@ def layer_norm_jvp(
         unless it is `out`. None for zeros, here and below.
     cache : LayerNormCache
         From `layer_norm_forward`, or built by hand; every field is checked. `cache.x` must be as
-        it was in the forward pass.
+        it was in the forward pass: float32 or float64, over any axes, without a mask and with one
+        weight for all rows.
     dweight, dbias : array_like, shape ``normalized_shape``, optional
         Tangents of weight and bias, cast to x's dtype; defined without a weight or bias as well.
     out : ndarray, optional
@@ -106,7 +107,7 @@ def layer_norm_double_backward(
     dy : array_like, x's shape
         What it was given.
     cache : LayerNormCache
-        What it was given; every field is checked.
+        What it was given, with what `layer_norm_jvp` asks of it; every field is checked.
     num_threads : int, optional
         As in `layer_norm`. The results have the same bits for every number.
 

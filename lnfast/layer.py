@@ -68,6 +68,7 @@ class LayerNorm(Parameters):
         self,
         x: ArrayLike,
         *,
+        mask: ArrayLike | None = None,
         out: Array | None = None,
         num_threads: SupportsIndex | None = None,
         check_finite: bool = False,
@@ -79,6 +80,7 @@ class LayerNorm(Parameters):
             self.weight,
             self.bias,
             self.eps,
+            mask=mask,
             out=out,
             num_threads=num_threads,
             check_finite=check_finite,
@@ -88,6 +90,7 @@ class LayerNorm(Parameters):
         self,
         x: ArrayLike,
         *,
+        mask: ArrayLike | None = None,
         out: Array | None = None,
         num_threads: SupportsIndex | None = None,
         check_finite: bool = False,
@@ -103,6 +106,7 @@ class LayerNorm(Parameters):
             self.weight,
             self.bias,
             self.eps,
+            mask=mask,
             out=out,
             num_threads=num_threads,
             check_finite=check_finite,
@@ -113,6 +117,7 @@ class LayerNorm(Parameters):
         dy: ArrayLike,
         cache: LayerNormCache,
         *,
+        ds: ArrayLike | None = None,
         out: Array | None = None,
         num_threads: SupportsIndex | None = None,
         check_finite: bool = False,
@@ -125,7 +130,7 @@ class LayerNorm(Parameters):
             The gradient of the loss for y.
         cache : LayerNormCache
             From the call of `forward` that made this y.
-        out, num_threads, check_finite
+        ds, out, num_threads, check_finite
             As of `lnfast.layer_norm_backward`.
 
         Returns
@@ -141,6 +146,7 @@ class LayerNorm(Parameters):
         dx, dweight, dbias = _api.layer_norm_backward(
             dy,
             self._own(cache, LayerNormCache),
+            ds=ds,
             output_mask=(True, self.grad_weight is not None, self.grad_bias is not None),
             out=out,
             num_threads=num_threads,
@@ -196,6 +202,7 @@ class RMSNorm(Parameters):
         self,
         x: ArrayLike,
         *,
+        mask: ArrayLike | None = None,
         out: Array | None = None,
         num_threads: SupportsIndex | None = None,
         check_finite: bool = False,
@@ -206,6 +213,7 @@ class RMSNorm(Parameters):
             self.normalized_shape,
             self.weight,
             self.eps,
+            mask=mask,
             out=out,
             num_threads=num_threads,
             check_finite=check_finite,
@@ -215,6 +223,7 @@ class RMSNorm(Parameters):
         self,
         x: ArrayLike,
         *,
+        mask: ArrayLike | None = None,
         out: Array | None = None,
         num_threads: SupportsIndex | None = None,
         check_finite: bool = False,
@@ -229,6 +238,7 @@ class RMSNorm(Parameters):
             self.normalized_shape,
             self.weight,
             self.eps,
+            mask=mask,
             out=out,
             num_threads=num_threads,
             check_finite=check_finite,
@@ -239,6 +249,7 @@ class RMSNorm(Parameters):
         dy: ArrayLike,
         cache: RMSNormCache,
         *,
+        ds: ArrayLike | None = None,
         out: Array | None = None,
         num_threads: SupportsIndex | None = None,
         check_finite: bool = False,
@@ -250,6 +261,7 @@ class RMSNorm(Parameters):
         dx, dweight = _api.rms_norm_backward(
             dy,
             self._own(cache, RMSNormCache),
+            ds=ds,
             output_mask=(True, self.grad_weight is not None),
             out=out,
             num_threads=num_threads,

@@ -58,8 +58,10 @@ cdef inline void plan_rows_of(int norm, cnp.ndarray x, int axes, Call *call) noe
 
 cdef inline int plan_cache(int norm, tuple cache, Call *call) noexcept:
     """As plan_plain, for a norm's record: 0 where a field is not plain."""
-    cdef int fields = 5 if norm == LN_LAYER_NORM else 4
-    if len(cache) != fields or not is_plain(cache[0]):
+    cdef int statistics = 2 if norm == LN_LAYER_NORM else 1
+    if len(cache) != 5 + statistics or not is_plain(cache[0]):
+        return 0
+    if cache[3 + statistics] is not None or cache[4 + statistics] is not None:  # axis, mask
         return 0
     cdef cnp.ndarray x = <cnp.ndarray> cache[0]
     if type(cache[1]) is not tuple:
@@ -67,7 +69,7 @@ cdef inline int plan_cache(int norm, tuple cache, Call *call) noexcept:
     cdef int axes = plain_axes(cache[1], None, x)
     if axes == 0 or not is_parameter(cache[2], x, axes, &call.weight):
         return 0
-    if not is_statistic(cache[3], x, axes) or not is_statistic(cache[fields - 1], x, axes):
+    if not is_statistic(cache[3], x, axes) or not is_statistic(cache[2 + statistics], x, axes):
         return 0
     plan_rows_of(norm, x, axes, call)
     return axes

@@ -2,13 +2,21 @@
 #include "kernels.h"
 
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 extern const ln_rows ln_rows_f32_baseline[], ln_rows_f64_baseline[];
 #if defined(__x86_64__)
 extern const ln_rows ln_rows_f32_avx2[], ln_rows_f64_avx2[];
 extern const ln_rows ln_rows_f32_avx512[], ln_rows_f64_avx512[];
 
-static int has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+/* Conversions of float16; not every compiler knows that by name. */
+static int has_f16c(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+static int has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 static int has_avx512(void) { return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl"); }
 #define BASELINE "baseline"
 #elif defined(__aarch64__)

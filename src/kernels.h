@@ -15,7 +15,7 @@
 
 enum { LN_NEAR, LN_BEYOND_CORE, LN_IN_MEMORY }; /* far */
 enum { LN_LAYER_NORM, LN_RMS_NORM, LN_NORMS };
-enum { LN_FLOAT32, LN_FLOAT64, LN_DTYPES };
+enum { LN_FLOAT32, LN_FLOAT64, LN_DTYPES, LN_FLOAT16 = LN_DTYPES, LN_BFLOAT16 }; /* of tables, and besides of views */
 
 /* y = (x − mean) · rstd · weight + bias for rows first … last − 1; of RMSNorm, here and below, mean is 0, and the array not touched */
 typedef void ln_forward(const void *x,      /* in   (rows, cols)                                             */
@@ -88,6 +88,58 @@ typedef void ln_fold(const double *sums, /* in   (blocks, planes, cols)         
                      void *dbias         /* out  (cols,), NULL: not wanted                                */
 );
 
+/* Rows that do not lie side by side, or are not the table's dtype, or have something added, or hidden: each is gathered, goes through the
+ * kernels above, which give it the bits that they give a plain array, and is scattered. */
+
+enum { LN_AXES = 64 };
+
+/* An array as rows of columns, its axes from the slowest to the fastest: lengths in elements, strides in bytes, 0 where it is broadcast.
+ * Its elements are aligned and native. An axis of length 1 has the stride of a contiguous one. */
+typedef struct {
+    char *data; /* NULL: not there */
+    int dtype, itemsize;
+    int row_axes, col_axes; /* ≥ 1 */
+    ptrdiff_t row_lengths[LN_AXES], row_strides[LN_AXES], col_lengths[LN_AXES], col_strides[LN_AXES];
+} ln_view;
+
+/* A row's elements lie side by side; or the rows do, across their columns: channels first */
+static inline int ln_is_contiguous(const ln_view *a) { return a->col_axes == 1 && a->col_strides[0] == a->itemsize; }
+static inline int ln_runs_across(const ln_view *a) {
+    const int inner = a->row_axes - 1;
+    return a->data && !ln_is_contiguous(a) && a->row_strides[inner] == a->itemsize && a->row_lengths[inner] > 1;
+}
+
+/* Everything a forward pass over views needs. Statistics are those of x + residual, of float16 and bfloat16 widened to float32. */
+typedef struct {
+    ln_view x;            /* in   (rows, cols)                                                          */
+    ln_view residual;     /* in   (rows, cols), x's dtype                                               */
+    ln_view mask;         /* in   (rows, cols), bytes: 0 hides                                          */
+    ln_view weight, bias; /* in   (rows, cols), the table's dtype, each row contiguous                  */
+    ptrdiff_t rows, cols; /* in   ≥ 1                                                                   */
+    ptrdiff_t block;      /* in   rows gathered at a time: ln_block_rows                                */
+    double eps;           /* in   ≥ 0, finite                                                           */
+    int far;              /* in   how far away the arrays are                                           */
+    ln_view sum;          /* out  (rows, cols), x's dtype: x + residual, may be x or residual           */
+    ln_view y;            /* out  (rows, cols), x's dtype, may be x or residual                         */
+    double *mean, *rstd;  /* out  (rows,), or NULL                                                      */
+} ln_forward_plan;
+
+typedef struct {
+    ln_view x, dy;             /* in   (rows, cols)                                                          */
+    ln_view mask;              /* in   (rows, cols), bytes: 0 hides                                          */
+    ln_view weight;            /* in   (rows, cols), the table's dtype, each row contiguous                  */
+    ln_view ds;                /* in   (rows, cols): added to dx                                             */
+    const double *mean, *rstd; /* in   (rows,)                                                               */
+    ptrdiff_t rows, cols;      /* in   ≥ 1                                                                   */
+    ptrdiff_t block;           /* in   rows gathered at a time: ln_backward_rows                             */
+    int far;                   /* in   how far away the arrays are                                           */
+    ln_view dx;                /* out  (rows, cols), may be x, dy or ds                                      */
+} ln_backward_plan;
+
+/* Rows first … last − 1; room: ln_room(block, bytes of cols) bytes, aligned to 64 */
+typedef void ln_forward_views(const ln_forward_plan *plan, ptrdiff_t first, ptrdiff_t last, void *room);
+/* … which must be one whole block, of one row of weight; sums: out (planes, cols), or NULL */
+typedef void ln_backward_views(const ln_backward_plan *plan, ptrdiff_t first, ptrdiff_t last, void *room, double *sums);
 /* The pieces that layer norm splits into (lnfast/split.py), and derivatives of it and of its backward pass (lnfast/derivatives.py),
  * each a kernel of its own. */
 enum {
@@ -140,9 +192,29 @@ typedef struct {
     int planes;            /* float64 planes of cols elements in one block's sums */
     int group;             /* rows that share one element of `constants`          */
     size_t constants_size; /* of that element, in bytes                           */
+    ln_forward_views *forward_views;
+    ln_backward_views *backward_views;
 
     ln_piece *pieces[LN_PIECES]; /* of layer norm alone: RMSNorm has none */
 } ln_rows;
+
+/* Rows gathered at a time, of `size` bytes each: what stays in the second-level cache with what becomes of it, in eights, and where rows
+ * are gathered from across them (`across`) as many as share a cache line, if that is not too much. */
+enum { LN_BLOCK_BYTES = 65536, LN_LINE_BYTES = 64, LN_ACROSS_BYTES = 1048576 };
+static inline ptrdiff_t ln_block_rows(ptrdiff_t size, int itemsize, int across) {
+    const ptrdiff_t fit = LN_BLOCK_BYTES / size, line = LN_LINE_BYTES / itemsize;
+    const ptrdiff_t rows = fit >= 64 ? 64 : fit >= 8 ? fit / 8 * 8 : fit > 1 ? fit : 1;
+    return across && rows < line && line * size <= LN_ACROSS_BYTES ? line : rows;
+}
+
+/* Backward's: whole strips, and for short rows whole groups, so that the sums are added in the order of a block at once */
+static inline ptrdiff_t ln_backward_rows(ptrdiff_t size, int itemsize, int across) {
+    const ptrdiff_t rows = ln_block_rows(size, itemsize, across), least = size <= 16384 ? 8 : 4;
+    return rows < least ? least : rows;
+}
+
+/* Bytes that so many rows, what becomes of them, and what is packed of one row under a mask take */
+static inline size_t ln_room(ptrdiff_t rows, ptrdiff_t size) { return (size_t)((3 * rows + 6) * (size + 2 * LN_LINE_BYTES)); }
 
 /* dispatch.c */
 int ln_choose(const char *name); /* in force from now on: `name`, or the best for NULL or ""; 0, or −1: not there */

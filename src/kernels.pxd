@@ -26,6 +26,54 @@ cdef extern from "kernels.h" nogil:
     ctypedef void ln_columns(const void *, const void *, const void *, const void *, Py_ssize_t, Py_ssize_t, Py_ssize_t,
                              Py_ssize_t, int, int, void *, double *, void *, void *) noexcept
     ctypedef void ln_fold(const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, void *, void *) noexcept
+    enum: LN_FLOAT16
+    enum: LN_BFLOAT16
+    enum: LN_AXES
+    ctypedef struct ln_view:
+        char *data
+        int dtype
+        int itemsize
+        int row_axes
+        int col_axes
+        Py_ssize_t row_lengths[LN_AXES]
+        Py_ssize_t row_strides[LN_AXES]
+        Py_ssize_t col_lengths[LN_AXES]
+        Py_ssize_t col_strides[LN_AXES]
+    ctypedef struct ln_forward_plan:
+        ln_view x
+        ln_view residual
+        ln_view mask
+        ln_view weight
+        ln_view bias
+        Py_ssize_t rows
+        Py_ssize_t cols
+        Py_ssize_t block
+        double eps
+        int far
+        ln_view sum
+        ln_view y
+        double *mean
+        double *rstd
+    ctypedef struct ln_backward_plan:
+        ln_view x
+        ln_view dy
+        ln_view mask
+        ln_view weight
+        ln_view ds
+        const double *mean
+        const double *rstd
+        Py_ssize_t rows
+        Py_ssize_t cols
+        Py_ssize_t block
+        int far
+        ln_view dx
+    ctypedef void ln_forward_views(const ln_forward_plan *, Py_ssize_t, Py_ssize_t, void *) noexcept
+    ctypedef void ln_backward_views(const ln_backward_plan *, Py_ssize_t, Py_ssize_t, void *, double *) noexcept
+    int ln_is_contiguous(const ln_view *)
+    int ln_runs_across(const ln_view *)
+    Py_ssize_t ln_block_rows(Py_ssize_t, int, int)
+    Py_ssize_t ln_backward_rows(Py_ssize_t, int, int)
+    size_t ln_room(Py_ssize_t, Py_ssize_t)
     enum: LN_PIECES
     enum: LN_BACKWARD_SUMS
     enum: LN_DOUBLE_BACKWARD
@@ -58,6 +106,8 @@ cdef extern from "kernels.h" nogil:
         int planes
         int group
         size_t constants_size
+        ln_forward_views *forward_views
+        ln_backward_views *backward_views
         ln_piece *pieces[LN_PIECES]
     int ln_choose(const char *name)
     const char *ln_isa()

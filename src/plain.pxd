@@ -136,7 +136,13 @@ cdef inline bint is_same_or_apart(object out, object x) noexcept:
     return PyArray_DATA(<cnp.ndarray> out) == PyArray_DATA(<cnp.ndarray> x) or not overlap(out, x)
 
 
-cdef inline bint is_apart_for_dx(object out, object dy, tuple cache) noexcept:
+cdef inline bint is_plain_sum(object out, object x, object residual, object weight, object bias) noexcept:
+    """A plain sum_out for x + residual: the memory of either, element for element, or apart from it, apart from the parameters."""
+    return (is_plain_out(out, <cnp.ndarray> x) and is_same_or_apart(out, x) and is_same_or_apart(out, residual)
+            and not overlap(out, weight) and not overlap(out, bias))
+
+
+cdef inline bint is_apart_for_dx(object out, object dy, tuple cache, int statistics) noexcept:
     """A plain out for dx: dy's or x's memory element for element or apart from it, apart from everything else."""
     return (is_plain_out(out, <cnp.ndarray> cache[0]) and is_same_or_apart(out, dy) and is_same_or_apart(out, cache[0])
-            and not overlap(out, cache[2]) and not overlap(out, cache[3]) and not overlap(out, cache[len(cache) - 1]))
+            and not overlap(out, cache[2]) and not overlap(out, cache[3]) and not overlap(out, cache[2 + statistics]))

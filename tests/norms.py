@@ -19,7 +19,8 @@ class Norm:
         self.normalize = getattr(implementation, name)
         self.forward = getattr(implementation, f"{name}_forward")
         self.backward = getattr(implementation, f"{name}_backward")
-        self.statistics = self.record._fields[3:]
+        self.fields = self.record._fields[:-2]  # axis and mask may be left out
+        self.statistics = self.fields[3:]
         self.centred = "mean" in self.statistics
         self.gradients = ("dx", *(f"d{parameter}" for parameter in self.parameters))
 
@@ -29,7 +30,7 @@ class Norm:
 
     def record_of(self, **fields):
         """Its record, of these fields and perhaps some that it does not have."""
-        return self.record(*(fields[name] for name in self.record._fields))
+        return self.record(*(fields[name] for name in self.fields))
 
 
 def norm_of(function, implementation=lnfast):

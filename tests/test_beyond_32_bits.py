@@ -195,7 +195,7 @@ def test_more_than_2_31_elements(windows, shape):
     assert y is out
     of_both = lnfast.layer_norm_forward(both_x.reshape(-1, shape[1]), shape[1])
     assert both_out.tobytes() == of_both[0].tobytes()
-    for found, expected in zip(cache[3:], of_both[1][3:], strict=True):
+    for found, expected in zip(cache[3:-2], of_both[1][3:-2], strict=True):
         expected = expected.reshape(2, -1)
         assert found[: len(x)].tobytes() == expected[0].tobytes()
         assert found.tobytes() == expected[0].tobytes() * (count - 1) + expected[1].tobytes()

@@ -165,6 +165,37 @@ def test_errors(implementation, change, error, message):
             implementation.layer_norm_jvp(g["ddx"], cache, *seconds[1:], **threads)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_other_axes(implementation, dtype):
+    """Those of the record: as by hand, moved to the end."""
+    x, dy, ddx = np.random.default_rng(2).standard_normal((3, 4, 5, 6)).astype(dtype)
+    weight, ddweight, ddbias = np.random.default_rng(3).standard_normal((3, 5)).astype(dtype)
+    _, cache = lnfast.layer_norm_forward(x, None, weight, axis=1)
+    found = implementation.layer_norm_double_backward(ddx, ddweight, ddbias, dy, cache)
+    x, dy, ddx = (np.moveaxis(a, 1, 2).copy() for a in (x, dy, ddx))
+    _, last = lnfast.layer_norm_forward(x, 5, weight)
+    expected = implementation.layer_norm_double_backward(ddx, ddweight, ddbias, dy, last)
+    assert_same_bits([np.moveaxis(a, 1, 2).copy() for a in found[:2]], expected[:2])
+    assert_same_bits(found[2:], expected[2:])
+    out = np.zeros((4, 5, 6), dtype)
+    ddx = np.moveaxis(ddx, 2, 1)
+    assert implementation.layer_norm_jvp(ddx, cache, ddweight, ddbias, out=out) is out
+    assert_same_bits([out], found[:1])
+
+
+def test_records_that_are_not_known(implementation):
+    x = np.ones((2, 3))
+    _, cache = lnfast.layer_norm_forward(x, 3, mask=[True, True, False])
+    with pytest.raises(ValueError, match="cache has a mask"):
+        implementation.layer_norm_jvp(x, cache)
+    _, cache = lnfast.layer_norm_forward(x, 3, np.ones((2, 3)))
+    with pytest.raises(ValueError, match=r"weight must have shape \(3,\), not \(2, 3\)"):
+        implementation.layer_norm_double_backward(x, None, None, x, cache)
+    _, cache = lnfast.layer_norm_forward(x.astype(np.float16), 3)
+    with pytest.raises(TypeError, match="x has dtype float16: it must be float32 or float64 here"):
+        implementation.layer_norm_jvp(x, cache)
+
+
 def test_errors_of_the_record_and_out(implementation):
     g = operands()
     x, dy = g["x"], g["dy"]

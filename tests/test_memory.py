@@ -6,7 +6,6 @@ away, and whose sums, constants and results, the library's own memory otherwise,
 
 import ctypes
 import itertools
-import mmap
 import os
 import subprocess
 import sys
@@ -14,33 +13,10 @@ import textwrap
 
 import numpy as np
 import pytest
+from guarded import Guarded
 
 import lnfast
 from lnfast import _api
-
-PAGE = mmap.PAGESIZE
-PROT_NONE = 0
-
-
-class Guarded:
-    """Arrays each of which a page without access follows at once (or precedes, for `first`)."""
-
-    def __init__(self):
-        self.libc = ctypes.CDLL(None, use_errno=True)
-        self.rooms = []
-
-    def array(self, source, first=False):
-        """A copy of source beside a page that may not be touched."""
-        pages = -(-source.nbytes // PAGE) + 1
-        room = mmap.mmap(-1, pages * PAGE)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(room))
-        guard = start if first else start + (pages - 1) * PAGE
-        offset = PAGE if first else (pages - 1) * PAGE - source.nbytes
-        array = np.frombuffer(room, source.dtype, source.size, offset).reshape(source.shape)
-        array[...] = source
-        assert self.libc.mprotect(ctypes.c_void_p(guard), PAGE, PROT_NONE) == 0
-        self.rooms.append(room)
-        return array
 
 
 def run_between_guards(dtype, rows, first):

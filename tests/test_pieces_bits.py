@@ -9,8 +9,8 @@ import sys
 
 import numpy as np
 import pytest
+from guarded import Guarded
 from test_bits import cancel, draw, exchange_mode
-from test_memory import Guarded
 from test_threads import lets_others_run
 
 import lnfast

@@ -6,9 +6,13 @@ gradient is that of its variable with a d in front. (Ba, Kiros, Hinton 2016, arX
 Zhang, Sennrich 2019, arXiv 1910.07467)
 """
 
-from lnfast._arguments import LayerNormCache, RMSNormCache
+from lnfast._records import LayerNormCache, RMSNormCache
 from lnfast.reference.derivatives import layer_norm_double_backward, layer_norm_jvp
 from lnfast.reference.norms import (
+    add_layer_norm,
+    add_layer_norm_forward,
+    add_rms_norm,
+    add_rms_norm_forward,
     layer_norm,
     layer_norm_backward,
     layer_norm_forward,
@@ -27,6 +31,10 @@ from lnfast.reference.split import (
 __all__ = [
     "LayerNormCache",
     "RMSNormCache",
+    "add_layer_norm",
+    "add_layer_norm_forward",
+    "add_rms_norm",
+    "add_rms_norm_forward",
     "backward_apply",
     "backward_sums",
     "layer_norm",

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lnfast import _tangents
-from lnfast._arguments import LayerNormCache
 from lnfast._pieces import Piece
+from lnfast._records import LayerNormCache
 
 Array = NDArray[Any]
 

@@ -128,14 +128,15 @@ ALWAYS void advance(tile *t, ptrdiff_t last) {
     t->head = t->slot = 0;
 }
 
+/* begins: sums = 0 before */
 ALWAYS void differentiate_rows(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd,
-                               ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, const int centred, real *dx,
+                               ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, int begins, const int centred, real *dx,
                                double *sums) {
     const int most = cols <= GROUP_COLUMNS ? GROUP : STRIP;
     const columns_plan plan = plan_columns(x, dy, dx, cols, far);
     const int head = head_of_rows(x + first * cols, dx ? dx + first * cols : 0, &plan, cols);
     group_gradient g;
-    if (sums) memset(sums, 0, (size_t)(PLANES * cols) * sizeof *sums);
+    if (sums && begins) memset(sums, 0, (size_t)(PLANES * cols) * sizeof *sums);
     for (ptrdiff_t row = first; row < last; row += most) {
         const int rows = (int)(last - row < most ? last - row : most);
         const ptrdiff_t from = row * cols;
@@ -148,13 +149,13 @@ ALWAYS void differentiate_rows(const real *x, const real *dy, const real *weight
 
 #define BACKWARD_KERNEL(ROWS, BODY, CENTRED)                                                                                       \
     NEVER void BODY(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, ptrdiff_t first,    \
-                    ptrdiff_t last, ptrdiff_t cols, int far, real *dx, double *sums) {                                             \
-        differentiate_rows(x, dy, weight, mean, rstd, first, last, cols, far, CENTRED, dx, sums);                                  \
+                    ptrdiff_t last, ptrdiff_t cols, int far, int begins, real *dx, double *sums) {                                 \
+        differentiate_rows(x, dy, weight, mean, rstd, first, last, cols, far, begins, CENTRED, dx, sums);                          \
     }                                                                                                                              \
     static void ROWS(const void *x, const void *dy, const void *weight, const double *mean, const double *rstd, ptrdiff_t first,   \
                      ptrdiff_t last, ptrdiff_t cols, int far, void *dx, double *sums) {                                            \
         const fp_mode mode = fp_enter();                                                                                           \
-        BODY(x, dy, weight, mean, rstd, first, last, cols, far, dx, sums);                                                         \
+        BODY(x, dy, weight, mean, rstd, first, last, cols, far, 1, dx, sums);                                                      \
         fp_leave(mode);                                                                                                            \
     }
 BACKWARD_KERNEL(backward_rows, backward_body, 1)

@@ -47,7 +47,9 @@ ALWAYS row_center center_whole_row(const real *x, ptrdiff_t cols, double mean, d
 
 /* WD elements at v, of which n are there; NULL: zeros */
 ALWAYS vd load_or_zero(const real *v, ptrdiff_t j, int n) { return v ? load_n_double(v + j, n) : (vd){0}; }
-ALWAYS const real *row_of(const void *table, ptrdiff_t row, ptrdiff_t cols) { return table ? (const real *)table + row * cols : 0; }
+ALWAYS const real *table_row(const void *table, ptrdiff_t row, ptrdiff_t cols) {
+    return table ? (const real *)table + row * cols : 0;
+}
 
 /* WD elements of P(a) · weight + xhat · ddweight + ddbias */
 ALWAYS vd push_forward(const ln_operands *o, ptrdiff_t j, int n, vd p_a, vd xhat) {
@@ -60,7 +62,7 @@ NEVER void jvp_body(const ln_operands *o, ptrdiff_t first, ptrdiff_t last, doubl
     const ptrdiff_t cols = o->cols;
     (void)sums;
     for (ptrdiff_t row = first; row < last; ++row) {
-        const real *x = row_of(o->x, row, cols), *a = row_of(o->ddx, row, cols);
+        const real *x = table_row(o->x, row, cols), *a = table_row(o->ddx, row, cols);
         const row_center c = center_whole_row(x, cols, o->mean[row], o->rstd[row]);
         real *out = (real *)o->out + row * cols;
         projection_sums a_sums;
@@ -85,7 +87,7 @@ NEVER void double_backward_body(const ln_operands *o, ptrdiff_t first, ptrdiff_t
     const real *weight = o->weight, *ddweight = o->ddweight;
     memset(sums, 0, (size_t)(PLANES * cols) * sizeof *sums);
     for (ptrdiff_t row = first; row < last; ++row) {
-        const real *x = row_of(o->x, row, cols), *a = row_of(o->ddx, row, cols), *dy = row_of(o->dy, row, cols);
+        const real *x = table_row(o->x, row, cols), *a = table_row(o->ddx, row, cols), *dy = table_row(o->dy, row, cols);
         const row_center c = center_whole_row(x, cols, o->mean[row], o->rstd[row]);
         real *gdy = (real *)o->out + row * cols, *gx = (real *)o->gx + row * cols;
         projection_sums a_sums, h_sums, q_sums;

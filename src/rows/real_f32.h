@@ -23,6 +23,7 @@
 #define STATISTICS_OF_REAL "statistics_f32.h"
 #define GRADIENT_OF_REAL "gradient_f32.h"
 #define SUMS_OF_REAL "sums_f32.h"
+#define FORMATS_OF_REAL "formats_f32.h"
 #define W WF
 
 typedef float real;

@@ -16,6 +16,7 @@
 #define STATISTICS_OF_REAL "statistics_f64.h"
 #define GRADIENT_OF_REAL "gradient_f64.h"
 #define SUMS_OF_REAL "sums_f64.h"
+#define FORMATS_OF_REAL "formats_f64.h"
 #define W WD
 
 typedef double real;

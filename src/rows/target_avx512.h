@@ -4,8 +4,8 @@
 #define LN_REGISTERS 32
 #define LN_SUFFIX avx512
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512vl"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512vl"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512vl")
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512vl")
 #endif

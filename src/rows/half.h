@@ -1,0 +1,79 @@
+/* half.h: float16 and bfloat16 to float32 and back, to nearest even: the same bits by the processor's instructions and without. Knows bits. */
+
+typedef uint16_t vs __attribute__((vector_size(LN_BYTES / 2)));
+typedef uint32_t vu __attribute__((vector_size(LN_BYTES)));
+
+/* a where the mask is set, b elsewhere */
+ALWAYS vu pick_u(vi mask, vu a, vu b) { return (a & (vu)mask) | (b & ~(vu)mask); }
+
+/* A bfloat16 is the upper half of a float32. A NaN keeps its sign and stays one. */
+ALWAYS vf widen_bfloat16(vs v) { return (vf)(__builtin_convertvector(v, vu) << 16); }
+ALWAYS vs narrow_bfloat16(vf v) {
+    const vu bits = (vu)v, rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return __builtin_convertvector(pick_u(v == v, rounded, bits | 0x400000) >> 16, vs);
+}
+
+#if LN_BYTES == 64
+
+ALWAYS vf widen_float16(vs v) { return (vf)_mm512_cvtph_ps((__m256i)v); }
+ALWAYS vs narrow_float16(vf v) { return (vs)_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT); }
+
+#elif LN_BYTES == 32
+
+ALWAYS vf widen_float16(vs v) { return (vf)_mm256_cvtph_ps((__m128i)v); }
+ALWAYS vs narrow_float16(vf v) { return (vs)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT); }
+
+#else
+
+/* Fraction and exponent in their places, then · 2^112, which is what the exponents' offsets differ by: subnormal ones too. */
+ALWAYS vf widen_float16(vs v) {
+    const vu bits = __builtin_convertvector(v, vu), sign = (bits & 0x8000) << 16, rest = (bits & 0x7fff) << 13;
+    const vu finite = (vu)((vf)rest * 0x1p112f);
+    return (vf)(pick_u((vi)(rest >= 0x0f800000), rest | 0x7f800000, finite) | sign);
+}
+/* Normal: rounded in the fraction's last place, of which a carry goes on into the exponent. Subnormal: 0.5 added, whose last place is
+ * that of the result. From 65520 on: infinite. */
+ALWAYS vs narrow_float16(vf v) {
+    const vu bits = (vu)v, sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+    const vu normal = (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13;
+    const vu small = (vu)((vf)size + 0.5f) - 0x3f000000;
+    const vu nan = 0x7e00 | (size >> 13 & 0x3ff);
+    vu out = pick_u((vi)(size < 0x38800000), small, normal);
+    out = pick_u((vi)(size >= 0x477ff000), (vu){0} + 0x7c00, out);
+    out = pick_u((vi)(size > 0x7f800000), nan, out);
+    return __builtin_convertvector(out | sign, vs);
+}
+
+#endif
+
+/* n elements, `stride` bytes apart at p */
+ALWAYS void widen_run(const char *p, ptrdiff_t stride, ptrdiff_t n, vf (*widen_half)(vs), float *to) {
+    ptrdiff_t j = 0;
+    for (; stride == 2 && j + WF <= n; j += WF) {
+        vs v;
+        memcpy(&v, p + 2 * j, sizeof v);
+        store_f(to + j, widen_half(v));
+    }
+    while (j < n) {
+        vs v = {0};
+        const int left = n - j < WF ? (int)(n - j) : WF;
+        for (int k = 0; k < left; ++k)
+            v[k] = *(const uint16_t *)(p + (j + k) * stride);
+        store_part_f(to + j, widen_half(v), left);
+        j += left;
+    }
+}
+ALWAYS void narrow_run(const float *from, ptrdiff_t n, vs (*narrow_half)(vf), char *p, ptrdiff_t stride) {
+    ptrdiff_t j = 0;
+    for (; stride == 2 && j + WF <= n; j += WF) {
+        const vs v = narrow_half(load_f(from + j));
+        memcpy(p + 2 * j, &v, sizeof v);
+    }
+    while (j < n) {
+        const int left = n - j < WF ? (int)(n - j) : WF;
+        const vs v = narrow_half(load_part_f(from + j, left));
+        for (int k = 0; k < left; ++k)
+            *(uint16_t *)(p + (j + k) * stride) = v[k];
+        j += left;
+    }
+}
