@@ -55,8 +55,8 @@ def moments(
     Raises
     ------
     TypeError
-        For complex, object, string and extended-precision arrays, masked arrays, and arguments
-        of the wrong kind.
+        For half-precision, complex, object, string and extended-precision arrays, masked arrays,
+        and arguments of the wrong kind.
     ValueError
         For an axis that x does not have, or names twice, and for shapes that do not fit.
 
