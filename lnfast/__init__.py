@@ -24,6 +24,7 @@ except ModuleNotFoundError as error:
 from lnfast import reference
 from lnfast._records import LayerNormCache, RMSNormCache
 from lnfast._version import __version__
+from lnfast.derivatives import layer_norm_double_backward, layer_norm_jvp
 from lnfast.layer import LayerNorm, RMSNorm
 from lnfast.residual import (
     add_layer_norm,
@@ -31,6 +32,7 @@ from lnfast.residual import (
     add_rms_norm,
     add_rms_norm_forward,
 )
+from lnfast.split import backward_apply, backward_sums, merge_moments, moments, normalize
 
 __all__ = [
     "LayerNorm",
@@ -42,11 +44,18 @@ __all__ = [
     "add_layer_norm_forward",
     "add_rms_norm",
     "add_rms_norm_forward",
+    "backward_apply",
+    "backward_sums",
     "config",
     "get_num_threads",
     "layer_norm",
     "layer_norm_backward",
+    "layer_norm_double_backward",
     "layer_norm_forward",
+    "layer_norm_jvp",
+    "merge_moments",
+    "moments",
+    "normalize",
     "reference",
     "rms_norm",
     "rms_norm_backward",

@@ -14,6 +14,7 @@ from call cimport (
 from call_views cimport call_add, call_backward_views, call_forward_views
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from kernels cimport LN_LAYER_NORM, LN_RMS_NORM, ln_choose, ln_isa, ln_isa_at
+from pieces cimport run_piece
 from plain cimport (
     PyArray_DATA, is_apart_for_dx, is_like, is_plain, is_plain_out, is_plain_sum, is_same_or_apart, overlap, plain_mask,
     plain_threads,
@@ -604,6 +605,11 @@ def rms_norm_backward(dy, cache, *, ds=None, output_mask=(True, True), out=None,
     The gradients have the same bits on any number of threads. Zhang, Sennrich 2019, arXiv 1910.07467.
     """
     return differentiate(LN_RMS_NORM, dy, cache, ds, output_mask, out, num_threads, check_finite)
+
+
+def _run_piece(int piece, int num_threads, dict operands):
+    """One of the pieces (lnfast._pieces), of plain operands that make rows and columns; its results are among them."""
+    run_piece(piece, num_threads, operands)
 
 
 def set_num_threads(n):

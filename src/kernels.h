@@ -140,6 +140,47 @@ typedef struct {
 typedef void ln_forward_views(const ln_forward_plan *plan, ptrdiff_t first, ptrdiff_t last, void *room);
 /* … which must be one whole block, of one row of weight; sums: out (planes, cols), or NULL */
 typedef void ln_backward_views(const ln_backward_plan *plan, ptrdiff_t first, ptrdiff_t last, void *room, double *sums);
+/* The pieces that layer norm splits into (lnfast/split.py), and derivatives of it and of its backward pass (lnfast/derivatives.py),
+ * each a kernel of its own. */
+enum {
+    LN_MOMENTS,         /* mean = Σ x / cols − shift, m2 = Σ (x − Σ x / cols)²                                  */
+    LN_NORMALIZE,       /* out = xhat · weight + bias,   xhat = ((x − shift) − mean) · rstd in this and two more  */
+    LN_BACKWARD_SUMS,   /* sum_h = Σ h, sum_h_xhat = Σ h · xhat, h = dy · weight; sums as ln_backward's         */
+    LN_BACKWARD_APPLY,  /* out = rstd · (h − sum_h / count − xhat · sum_h_xhat / count)                         */
+    LN_JVP,             /* out: the tangent of y to those of x, weight and bias, which are ddx, ddweight, ddbias */
+    LN_DOUBLE_BACKWARD, /* out, gx: gradients for dy and x of Σ ddx · dx + Σ ddweight · dweight + Σ ddbias · dbias;
+                           sums the one for weight, and 0                                                       */
+    LN_PIECES
+};
+
+/* Their operands; a piece looks at those alone that its equation names. */
+typedef struct {
+    const void *x;        /* in   (rows, cols)                                          */
+    const void *dy;       /* in   (rows, cols)                                          */
+    const void *weight;   /* in   (cols,), NULL for ones                                */
+    const void *bias;     /* in   (cols,), NULL for none                                */
+    const void *ddx;      /* in   (rows, cols), NULL for zeros                          */
+    const void *ddweight; /* in   (cols,), NULL for zeros                               */
+    const void *ddbias;   /* in   (cols,), NULL for zeros                               */
+    const double *shift;  /* in   (rows,), NULL for zeros                               */
+    const double *count;  /* in   (rows,)                                               */
+    const double *rstd;   /* in   (rows,)                                               */
+    double *mean;         /* in, of LN_MOMENTS out   (rows,)                            */
+    double *m2;           /* out  (rows,)                                               */
+    double *sum_h;        /* in, of LN_BACKWARD_SUMS out   (rows,)                      */
+    double *sum_h_xhat;   /* in, of LN_BACKWARD_SUMS out   (rows,)                      */
+    void *out;            /* out  (rows, cols), may be x or, but for gx, dy or ddx      */
+    void *gx;             /* out  (rows, cols)                                          */
+    ptrdiff_t cols;       /* in   ≥ 1                                                   */
+    int far;              /* in   how far away the arrays are                           */
+} ln_operands;
+
+/* One piece of rows first … last − 1 */
+typedef void ln_piece(const ln_operands *operands, /* in, and what it points to                           */
+                      ptrdiff_t first,             /* in   the first row                                  */
+                      ptrdiff_t last,              /* in   the row after the last                         */
+                      double *sums                 /* out  (planes, cols), this block's, NULL: not wanted */
+);
 
 /* One instruction set's kernels for one norm and dtype. */
 typedef struct {
@@ -153,6 +194,8 @@ typedef struct {
     size_t constants_size; /* of that element, in bytes                           */
     ln_forward_views *forward_views;
     ln_backward_views *backward_views;
+
+    ln_piece *pieces[LN_PIECES]; /* of layer norm alone: RMSNorm has none */
 } ln_rows;
 
 /* Rows gathered at a time, of `size` bytes each: what stays in the second-level cache with what becomes of it, in eights, and where rows

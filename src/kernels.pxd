@@ -74,6 +74,29 @@ cdef extern from "kernels.h" nogil:
     Py_ssize_t ln_block_rows(Py_ssize_t, int, int)
     Py_ssize_t ln_backward_rows(Py_ssize_t, int, int)
     size_t ln_room(Py_ssize_t, Py_ssize_t)
+    enum: LN_PIECES
+    enum: LN_BACKWARD_SUMS
+    enum: LN_DOUBLE_BACKWARD
+    ctypedef struct ln_operands:
+        const void *x
+        const void *dy
+        const void *weight
+        const void *bias
+        const void *ddx
+        const void *ddweight
+        const void *ddbias
+        const double *shift
+        const double *count
+        const double *rstd
+        double *mean
+        double *m2
+        double *sum_h
+        double *sum_h_xhat
+        void *out
+        void *gx
+        Py_ssize_t cols
+        int far
+    ctypedef void ln_piece(const ln_operands *, Py_ssize_t, Py_ssize_t, double *) noexcept
     ctypedef struct ln_rows:
         ln_forward *forward
         ln_backward *backward
@@ -85,6 +108,7 @@ cdef extern from "kernels.h" nogil:
         size_t constants_size
         ln_forward_views *forward_views
         ln_backward_views *backward_views
+        ln_piece *pieces[LN_PIECES]
     int ln_choose(const char *name)
     const char *ln_isa()
     const char *ln_isa_at(int i)

@@ -78,6 +78,71 @@ static void run(int norm, int is_f64, ptrdiff_t cols, double scale, int far) {
         free(all[i]);
 }
 
+/* The pieces and the derivatives, of the same rows, about a shift and not. */
+static void run_pieces(int is_f64, ptrdiff_t cols, double scale, int far) {
+    const ln_rows *kernels = ln_rows_of(LN_LAYER_NORM, is_f64 ? LN_FLOAT64 : LN_FLOAT32);
+    const size_t size = is_f64 ? 8 : 4, count = (size_t)(ROWS * cols), row = (size_t)cols;
+    void *in[] = {room(count * size), room(count * size), room(count * size)}, *out[] = {room(count * size), room(count * size)};
+    void *parameters[4], *gradients[] = {room(row * size), room(row * size)};
+    double *sums = room((size_t)kernels->planes * row * 8), statistics[7][ROWS];
+    for (int k = 0; k < 4; ++k) {
+        parameters[k] = room(row * size);
+        for (size_t i = 0; i < row; ++i)
+            set(parameters[k], is_f64, i, draw());
+    }
+    for (size_t i = 0; i < count; ++i) {
+        set(in[0], is_f64, i, (draw() + (i / row == 3 ? 1e5 : 0)) * scale);
+        set(in[1], is_f64, i, draw());
+        set(in[2], is_f64, i, draw());
+    }
+    for (int i = 0; i < ROWS; ++i) {
+        statistics[0][i] = draw() * scale;
+        statistics[1][i] = (double)cols;
+        statistics[2][i] = (1.5 + draw()) / scale;
+    }
+    ln_operands a = {
+        .x = in[0],
+        .dy = in[1],
+        .ddx = in[2],
+        .out = out[0],
+        .gx = out[1],
+        .cols = cols,
+        .far = far,
+        .weight = parameters[0],
+        .bias = parameters[1],
+        .ddweight = parameters[2],
+        .ddbias = parameters[3],
+        .shift = statistics[0],
+        .count = statistics[1],
+        .rstd = statistics[2],
+        .mean = statistics[3],
+        .m2 = statistics[4],
+        .sum_h = statistics[5],
+        .sum_h_xhat = statistics[6],
+    };
+    for (int shifted = 1; shifted >= 0; --shifted) {
+        if (!shifted) a.shift = NULL;
+        for (int piece = 0; piece < LN_PIECES; ++piece) {
+            const int sums_up = piece == LN_BACKWARD_SUMS || piece == LN_DOUBLE_BACKWARD;
+            const int whole = piece != LN_MOMENTS && piece != LN_BACKWARD_SUMS;
+            kernels->pieces[piece](&a, 0, ROWS, sums_up ? sums : NULL);
+            if (piece == LN_MOMENTS) add(a.mean, 2 * sizeof statistics[0]); /* and m2 */
+            if (piece == LN_BACKWARD_SUMS) add(a.sum_h, 2 * sizeof statistics[0]);
+            if (whole) add(out[0], count * size);
+            if (piece == LN_DOUBLE_BACKWARD) add(out[1], count * size);
+            if (!sums_up) continue;
+            kernels->fold(sums, 1, 0, cols, cols, gradients[0], gradients[1]);
+            add(gradients[0], row * size);
+            if (piece == LN_BACKWARD_SUMS) add(gradients[1], row * size);
+        }
+    }
+    void *all[] = {in[0], in[1], in[2], out[0], out[1], gradients[0], gradients[1], sums};
+    for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
+        free(all[i]);
+    for (int k = 0; k < 4; ++k)
+        free(parameters[k]);
+}
+
 int main(void) {
     static const ptrdiff_t lengths[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100, 768, 1001, 4097};
     static const double scales[SCALES] = {1, 1e30, 1e-40};
@@ -89,6 +154,10 @@ int main(void) {
             for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i)
                 for (int s = 0; s < SCALES; ++s)
                     run(kind / 2, kind % 2, lengths[i], scales[s], (int)(i + (size_t)s) % (LN_IN_MEMORY + 1));
+        for (int is_f64 = 0; is_f64 < 2; ++is_f64)
+            for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i)
+                for (int s = 0; s < SCALES; ++s)
+                    run_pieces(is_f64, lengths[i], scales[s], (int)(i + (size_t)s) % (LN_IN_MEMORY + 1));
         printf("%016" PRIx64 " %s\n", digest, ln_isa());
     }
     return 0;

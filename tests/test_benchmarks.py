@@ -31,6 +31,13 @@ def run(monkeypatch, capsys):
     return script
 
 
+def test_pieces(run):
+    lines = run("pieces.py", "--seconds", 0.001, "--rows", 3, "--cols", 16)
+    assert lines[-10].split()[3:] == ["3×16", "float32", "float64"]
+    for line, name in zip(lines[-9:], ["layer_norm", "moments", "merge_moments"], strict=False):
+        assert line.split()[0] == name and float(line.split()[1].replace(",", "")) > 0
+
+
 @pytest.mark.skipif(lnfast.get_num_threads() < 2, reason="one thread: nothing to compare")
 def test_threads(run):
     lines = run("threads.py", "--seconds", 0.001, "--cols", 16)

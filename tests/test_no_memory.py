@@ -108,3 +108,36 @@ def test_each_request(norm, shape, requests, dtype, tmp_path):
 def test_a_limit_of_the_system(norm, shape):
     code = prepare(norm, shape, "float64") + LIMIT
     assert in_fresh_python(code, **ALLOCATOR) == "right"
+
+
+PIECES = """
+import ctypes, numpy as np, lnfast
+libc = ctypes.CDLL(None)
+names = "calls_to_failure", "calls", "blocks"
+to_failure, calls, blocks = (ctypes.c_int.in_dll(libc, name) for name in names)
+x = np.random.default_rng(0).standard_normal((4096, 1024))
+_, cache = lnfast.layer_norm_forward(x, 1024)
+for call in (
+    lambda n: lnfast.backward_sums(x, x, cache.mean, cache.rstd, num_threads=n),
+    lambda n: lnfast.layer_norm_double_backward(x, None, None, x, cache, num_threads=n),
+):
+    expected = call(1)
+    for n in (1, 3):
+        calls.value, to_failure.value = 0, 1
+        try:
+            call(n)
+        except MemoryError as error:
+            assert "sums of the rows" in str(error) and blocks.value == 0
+        else:
+            raise AssertionError("no failure")
+        for a, b in zip(call(n), expected):
+            assert a.tobytes() == b.tobytes()
+        assert calls.value == 2 and blocks.value == 0
+print("right")
+"""
+
+
+def test_pieces(tmp_path):
+    """Of those that sum over rows; the others need none."""
+    library = shared_library(Path(__file__).with_name("failing_malloc.c"), tmp_path, "-ldl")
+    assert in_fresh_python(PIECES, LD_PRELOAD=str(library)) == "right"

@@ -85,17 +85,8 @@ def test_the_cap_changed_meanwhile():
     assert lnfast.get_num_threads() == before
 
 
-@pytest.mark.parametrize("num_threads", [1, 2])
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_other_threads_run_during_a_call(function, num_threads):
-    """The interpreter is let go of: a thread that waits for it has it before the call returns.
-
-    Where a call has several threads of its own, Cython's prange lets go of it too.
-    """
-    x = np.random.default_rng(0).standard_normal((2048, 1000)) * 1e300  # slow: worked out exactly
-    arguments = (x, 1000)
-    if function.endswith("backward"):
-        arguments = x, norm_of(function).forward(x, 1000)[1]
+def lets_others_run(call):
+    """Whether a thread that waits for the interpreter has it before the call returns."""
     ran = False
 
     def wait_and_run(gate):
@@ -111,7 +102,7 @@ def test_other_threads_run_during_a_call(function, num_threads):
             with gate:
                 other = threading.Thread(target=wait_and_run, args=(gate,))
                 other.start()
-            getattr(lnfast, function)(*arguments, num_threads=num_threads)
+            call()
             in_time = ran
             other.join()
             if in_time:
@@ -119,7 +110,21 @@ def test_other_threads_run_during_a_call(function, num_threads):
             ran = False
     finally:
         sys.setswitchinterval(interval)
-    assert in_time
+    return in_time
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_other_threads_run_during_a_call(function, num_threads):
+    """The interpreter is let go of: a thread that waits for it has it before the call returns.
+
+    Where a call has several threads of its own, Cython's prange lets go of it too.
+    """
+    x = np.random.default_rng(0).standard_normal((2048, 1000)) * 1e300  # slow: worked out exactly
+    arguments = (x, 1000)
+    if function.endswith("backward"):
+        arguments = x, norm_of(function).forward(x, 1000)[1]
+    assert lets_others_run(lambda: getattr(lnfast, function)(*arguments, num_threads=num_threads))
 
 
 @pytest.mark.parametrize("n", [2, 3, 16, 100, 10_000])

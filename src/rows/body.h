@@ -42,9 +42,18 @@
 
 #include "backward_views.h"
 
+#include "xhat.h"
+
+#include "moments.h"
+
+#include "split.h"
+
+#include "derivatives.h"
+
+#define PIECES {moments_rows, normalize_rows, backward_sums_rows, backward_apply_rows, jvp_rows, double_backward_rows}
 const ln_rows LN_NAME(ln_rows)[LN_NORMS] = {
     [LN_LAYER_NORM] = {forward_rows, backward_rows, backward_constants, backward_columns, fold_blocks, PLANES, GROUP,
-                       sizeof(group_gradient), forward_views, backward_views},
+                       sizeof(group_gradient), forward_views, backward_views, PIECES},
     [LN_RMS_NORM] = {forward_rows_rms, backward_rows_rms, backward_constants_rms, backward_columns, fold_blocks, PLANES, GROUP,
                      sizeof(group_gradient), forward_views_rms, backward_views_rms},
 };

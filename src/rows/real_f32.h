@@ -41,6 +41,8 @@ typedef vf vec;
 #define load_double load_wide
 #define load_part_double load_part_wide
 #define load_n_double load_n_wide
+/* and back, rounded to nearest */
+#define store_n_double store_n_wide
 
 /* Powers of two between which one row's rstd, and a gradient's scale, may lie for the fast path: no float32 on the way
  * leaves its range, and what underflows is below the bound. */

@@ -34,6 +34,8 @@ typedef vd vec;
 #define load_double load_d
 #define load_part_double load_part_d
 #define load_n_double load_n_d
+/* and back */
+#define store_n_double store_n_d
 
 /* h = dy · weight rounded to real, in eight-byte lanes; weight NULL: ones */
 ALWAYS vd product(const double *dy, const double *weight) { return weight ? load_d(dy) * load_d(weight) : load_d(dy); }

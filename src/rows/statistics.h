@@ -85,6 +85,16 @@ ALWAYS double sum_trees(const real *x, ptrdiff_t cols, double pivot, int r, int 
     return __builtin_inf();
 }
 
+/* From about a pivot to about the mean: Σ (x − pivot) / D as the pair lo + lo_error, and what that takes off Σ (x − pivot)² */
+ALWAYS void move_to_mean(vd sum, vd sum_error, vd n, vd *lo, vd *lo_error, vd *square, vd *square_error) {
+    vd shift_error;
+    const vd total = sum + sum_error, total_error = (sum - total) + sum_error;
+    *lo = divide_pair(sum, sum_error, n, lo_error);
+    const vd shift = multiply_pairs(total, total_error, *lo, *lo_error, &shift_error);
+    *square_error -= shift_error;
+    two_sum(square, square_error, -shift);
+}
+
 /* mean = pivot + Σ (x − pivot) / D, var = (Σ (x − pivot)² − (Σ (x − pivot))² / D) / D, rstd = 1 / √(var + eps), each to
  * little more than one rounding, for the rows of a group (those of unused rows are computed and dropped). `limit`: the most that
  * Σ (x − pivot)² may be for the sums to be right. */
@@ -96,17 +106,9 @@ ALWAYS void finish_centred(centred_sums *rows, const double *pivot, const double
     for (int i = 0; i < REGS; ++i) {
         const vd n = splat_d(cols), hi = load_d(pivot + i * WD);
 
-        /* Σ (x − pivot) / D as the pair lo + lo_error, and what that takes off Σ (x − pivot)² */
         const vm near = square[i] <= load_d(limit + i * WD);
         vd lo = {0}, lo_error = {0}, var_n = square[i], var_n_error = square_error[i];
-        if (centred) {
-            vd shift_error;
-            const vd total = sum[i] + sum_error[i], total_error = (sum[i] - total) + sum_error[i];
-            lo = divide_pair(sum[i], sum_error[i], n, &lo_error);
-            const vd shift = multiply_pairs(total, total_error, lo, lo_error, &shift_error);
-            var_n_error -= shift_error;
-            two_sum(&var_n, &var_n_error, -shift);
-        }
+        if (centred) move_to_mean(sum[i], sum_error[i], n, &lo, &lo_error, &var_n, &var_n_error);
 
         /* var + eps as the pair v + v_error */
         vd v_error;

@@ -124,3 +124,10 @@ ALWAYS void store_n_d(double *p, vd v, int n) {
 ALWAYS vd load_wide(const float *p) { return widen(load_h(p)); }
 ALWAYS vd load_part_wide(const float *p, int n) { return widen(load_part_h(p, n)); }
 ALWAYS vd load_n_wide(const float *p, int n) { return n == WD ? load_wide(p) : load_part_wide(p, n); }
+ALWAYS void store_n_wide(float *p, vd v, int n) {
+    const vh narrowed = narrow(v);
+    if (n == WD)
+        store_h(p, narrowed);
+    else
+        EACH(i, WD) if (i < n) p[i] = narrowed[i];
+}

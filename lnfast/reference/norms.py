@@ -1,10 +1,4 @@
-"""The definition of layer normalisation and its family, in plain float64 NumPy.
-
-The same functions as lnfast itself, with the same arguments, errors, shapes and dtypes, written
-to be read: everything is computed in float64 and cast to x's dtype at the end. The name of a
-gradient is that of its variable with a d in front. (Ba, Kiros, Hinton 2016, arXiv 1607.06450;
-Zhang, Sennrich 2019, arXiv 1910.07467)
-"""
+"""Layer normalisation and RMSNorm."""
 
 from collections.abc import Sequence
 from typing import Any, SupportsFloat, SupportsIndex
@@ -14,21 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from lnfast import _arguments, _axes, _checks
 from lnfast._records import LayerNormCache, RMSNormCache
-
-__all__ = [
-    "LayerNormCache",
-    "RMSNormCache",
-    "add_layer_norm",
-    "add_layer_norm_forward",
-    "add_rms_norm",
-    "add_rms_norm_forward",
-    "layer_norm",
-    "layer_norm_backward",
-    "layer_norm_forward",
-    "rms_norm",
-    "rms_norm_backward",
-    "rms_norm_forward",
-]
 
 Array = NDArray[Any]
 Axes = tuple[int, ...]
