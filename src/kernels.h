@@ -200,7 +200,7 @@ typedef struct {
 
 /* Rows gathered at a time, of `size` bytes each: what stays in the second-level cache with what becomes of it, in eights, and where rows
  * are gathered from across them (`across`) as many as share a cache line, if that is not too much. */
-enum { LN_BLOCK_BYTES = 65536, LN_LINE_BYTES = 64, LN_ACROSS_BYTES = 1048576 };
+enum { LN_BLOCK_BYTES = 32768, LN_LINE_BYTES = 64, LN_ACROSS_BYTES = 1048576 };
 static inline ptrdiff_t ln_block_rows(ptrdiff_t size, int itemsize, int across) {
     const ptrdiff_t fit = LN_BLOCK_BYTES / size, line = LN_LINE_BYTES / itemsize;
     const ptrdiff_t rows = fit >= 64 ? 64 : fit >= 8 ? fit / 8 * 8 : fit > 1 ? fit : 1;

@@ -109,7 +109,9 @@ cdef inline int run_forward_views(const ln_rows *kernels, ln_forward_plan *plan,
     cdef void *memory
     cdef char *room
     plan.far = plan_far(rows * plan.cols * plan.x.itemsize * (4 if plan.residual.data != NULL else 2))
-    plan.block = min(rows, ln_block_rows(size, itemsize, across))
+    plan.block = ln_block_rows(size, itemsize, across)
+    if not across:  # which may take a whole line's, there or not
+        plan.block = min(rows, plan.block)
     tasks = min(rows, max(<Py_ssize_t>threads, rows * plan.cols // ELEMENTS_PER_TASK)) if threads > 1 else 1
     each = ((rows + tasks - 1) // tasks + plan.block - 1) // plan.block * plan.block
     tasks = (rows + each - 1) // each

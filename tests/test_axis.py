@@ -11,8 +11,8 @@ from variants import DTYPES, LAYOUTS, assert_all_same_bits, assert_same_bits, nu
 import lnfast
 from lnfast import reference
 
-# From src/kernels.h and src/rows/views.h: blocks of up to 64 rows and of 64 KiB, 16 columns turned
-# at once in squares of 4 and 2, rows of a cache line together.
+# From src/kernels.h and src/rows: blocks of up to 64 rows and of 32 KiB, 16 columns turned at once in
+# squares of 4 and 2, rows of a cache line together, in float32 up to 8192 columns across.
 SHAPES = [
     *(((2, cols, inner), 1) for cols in (1, 3, 16, 17, 70) for inner in (1, 2, 7, 15, 16, 17, 65)),
     ((3, 768, 5, 7), 1),
@@ -25,6 +25,7 @@ SHAPES = [
     ((1, 5, 1, 9), (1, 2)),
     ((3, 1, 4), 1),
     ((2, 5000, 20), 1),  # rows of which few fill a block
+    ((8193, 19), 0),
     ((2, 3, 4, 5, 6), (-4, -2)),
 ]
 
@@ -67,6 +68,29 @@ def test_bits_of_a_copy(shape, axis, dtype, name):
     norm, made = Norm(name), operands(shape, axis, dtype)
     got = results(norm, *made[:2], axis, *made[2:])
     assert_all_same_bits(got, results_of_copy(norm, *made[:2], axis, *made[2:]))
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("cols", [1, 5, 16, 70, 5000])
+def test_rows_that_go_another_way(name, cols):
+    """Far from zero, huge, tiny, constant and not finite ones among the others, side by side."""
+    norm = Norm(name)
+    for dtype in DTYPES:
+        x = numbers((2, cols, 37), dtype)
+        x[0, :, 3] += 3000
+        x[0, :, 4] += dtype(1e7)
+        x[1, :, 5] *= dtype(1e30)
+        x[1, :, 15] *= dtype(1e-30)
+        x[1, :, 16] = 7
+        x[1, :, 31] = 0
+        x[0, cols // 2, 36] = np.inf
+        x[1, cols // 2, 0] = np.nan
+        made = x, numbers(x.shape, dtype, seed=1), *operands(x.shape, 1, dtype)[2:]
+        got = results(norm, *made[:2], 1, *made[2:])
+        for a, b in zip(got, results_of_copy(norm, *made[:2], 1, *made[2:]), strict=True):
+            spoiled = np.isnan(b)  # a NaN's payload is exempt
+            np.testing.assert_array_equal(np.isnan(a), spoiled)
+            assert_same_bits(np.where(spoiled, 0, a), np.where(spoiled, 0, b))
 
 
 @pytest.mark.parametrize("name", NORMS)

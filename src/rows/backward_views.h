@@ -66,7 +66,7 @@ ALWAYS void add_ds(const ln_view *ds, const real *dx, ptrdiff_t row, int rows, p
             gather_row(ds, (char *)b, row_room);
             b = row_room;
         }
-        add_row(dx + r * cols, b, cols, streams ? row_room : to + r * cols, streams ? to + r * cols : 0);
+        add_row(dx + r * cols, b, cols, 0, streams ? row_room : to + r * cols, streams ? to + r * cols : 0);
     }
 }
 
@@ -87,12 +87,13 @@ ALWAYS void differentiate_views(const ln_backward_plan *plan, ptrdiff_t first, p
     const real *weight = parameters_of(&plan->weight, first, &weights);
     const int near = plan->far == LN_NEAR ? LN_NEAR : LN_BEYOND_CORE;
     const int direct = plan->dx.data && are_direct(&plan->dx, cols);
-    const int streams = direct && plan->far == LN_IN_MEMORY && !is_same(&plan->dx, &plan->x) && !is_same(&plan->dx, &plan->dy) &&
-                        !is_same(&plan->dx, &plan->ds);
+    const int streams = plan->dx.data && plan->far == LN_IN_MEMORY && !is_same(&plan->dx, &plan->x) &&
+                        !is_same(&plan->dx, &plan->dy) && !is_same(&plan->dx, &plan->ds);
     if (sums) memset(sums, 0, (size_t)(PLANES * cols) * sizeof *sums);
     for (ptrdiff_t from = first, to; from < last; from = to) {
         to = last - from < most ? last : from + most;
-        const real *x = rows_of(&plan->x, from, to, cols, room.x), *dy = rows_of(&plan->dy, from, to, cols, room.dy);
+        const real *x = rows_of(&plan->x, from, to, cols, plan->far, room.x),
+                   *dy = rows_of(&plan->dy, from, to, cols, plan->far, room.dy);
         real *place = direct ? (real *)row_of(&plan->dx, from) : room.dx;
         real *dx = !plan->dx.data ? 0 : plan->ds.data ? room.dx : place;
         if (plan->mask.data) {
@@ -103,11 +104,12 @@ ALWAYS void differentiate_views(const ln_backward_plan *plan, ptrdiff_t first, p
             }
         } else {
             (centred ? backward_body : backward_body_rms)(x, dy, weight, centred ? plan->mean + from : 0, plan->rstd + from, 0,
-                                                          to - from, cols, dx == place && streams ? plan->far : near, 0, dx, sums);
+                                                          to - from, cols, dx == place && direct && streams ? plan->far : near, 0,
+                                                          dx, sums);
         }
         if (!dx) continue;
-        if (plan->ds.data) add_ds(&plan->ds, dx, from, (int)(to - from), cols, room.row, place, streams);
-        if (!direct) scatter_rows(&plan->dx, place, from, to, cols);
+        if (plan->ds.data) add_ds(&plan->ds, dx, from, (int)(to - from), cols, room.row, place, direct && streams);
+        if (!direct) scatter_rows(&plan->dx, place, from, to, cols, streams);
     }
     stream_end();
 }

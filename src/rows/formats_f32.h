@@ -3,22 +3,23 @@
 
 #include "half.h"
 
-/* n elements, `stride` bytes apart at p */
-ALWAYS void read_run(const char *p, ptrdiff_t stride, int dtype, ptrdiff_t n, float *to) {
+/* n elements, `stride` bytes apart at p; ahead, if not 0: how many bytes on from them what will be read next is fetched */
+ALWAYS void read_run(const char *p, ptrdiff_t stride, int dtype, ptrdiff_t n, ptrdiff_t ahead, float *to) {
     if (dtype == LN_FLOAT32)
         copy_run(p, stride, n, to);
     else if (dtype == LN_FLOAT16)
-        widen_run(p, stride, n, widen_float16, to);
+        widen_run(p, stride, n, widen_float16, ahead, to);
     else
-        widen_run(p, stride, n, widen_bfloat16, to);
+        widen_run(p, stride, n, widen_bfloat16, ahead, to);
 }
-ALWAYS void write_run(const float *from, ptrdiff_t n, int dtype, char *p, ptrdiff_t stride) {
+/* streams: past the caches, where that can be */
+ALWAYS void write_run(const float *from, ptrdiff_t n, int dtype, char *p, ptrdiff_t stride, int streams) {
     if (dtype == LN_FLOAT32)
         spread_run(from, n, p, stride);
     else if (dtype == LN_FLOAT16)
-        narrow_run(from, n, narrow_float16, p, stride);
+        narrow_run(from, n, narrow_float16, p, stride, streams);
     else
-        narrow_run(from, n, narrow_bfloat16, p, stride);
+        narrow_run(from, n, narrow_bfloat16, p, stride, streams);
 }
 
 /* A square of TURNED rows and columns: to[j][i] = from[i][j]; pitches in elements */

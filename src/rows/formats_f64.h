@@ -2,12 +2,12 @@
 #define DTYPE_OF_REAL LN_FLOAT64
 
 /* n elements, `stride` bytes apart at p */
-ALWAYS void read_run(const char *p, ptrdiff_t stride, int dtype, ptrdiff_t n, double *to) {
-    (void)dtype;
+ALWAYS void read_run(const char *p, ptrdiff_t stride, int dtype, ptrdiff_t n, ptrdiff_t ahead, double *to) {
+    (void)dtype, (void)ahead;
     copy_run(p, stride, n, to);
 }
-ALWAYS void write_run(const double *from, ptrdiff_t n, int dtype, char *p, ptrdiff_t stride) {
-    (void)dtype;
+ALWAYS void write_run(const double *from, ptrdiff_t n, int dtype, char *p, ptrdiff_t stride, int streams) {
+    (void)dtype, (void)streams;
     spread_run(from, n, p, stride);
 }
 

@@ -1,11 +1,15 @@
 /* forward_views.h: the forward pass over views: rows gathered, the residual added, what a mask hides left out, y scattered. Knows which
  * rows go together. Does not know arithmetic. */
 
-/* to = a + b, and past the caches to `past`, which may be NULL */
-NEVER void add_row(const real *a, const real *b, ptrdiff_t cols, real *to, real *past) {
+/* to = a + b, and past the caches to `past`, which may be NULL; ahead, if not 0: how many bytes on what will be read next is fetched */
+NEVER void add_row(const real *a, const real *b, ptrdiff_t cols, ptrdiff_t ahead, real *to, real *past) {
     const int head = past ? head_of(past, cols) : 0;
     for (ptrdiff_t j = 0, n; j < cols; j += n) {
         n = j == 0 && head ? head : cols - j < W ? cols - j : W;
+        if (ahead) {
+            fetch((const char *)(a + j) + ahead);
+            fetch((const char *)(b + j) + ahead);
+        }
         const vec sum = load_n(a + j, (int)n) + load_n(b + j, (int)n);
         store_n(to + j, sum, (int)n);
         if (past) write_n(past + j, sum, (int)n, 1);
@@ -23,17 +27,19 @@ ALWAYS const real *sums_of(const ln_forward_plan *plan, const real *x, ptrdiff_t
     const int direct = are_direct(sum, cols);
     const int streams = direct && plan->far == LN_IN_MEMORY && !is_same(sum, &plan->x) && !is_same(sum, residual);
     real *to = direct && !streams ? (real *)row_of(sum, first) : room;
-    for (ptrdiff_t row = first; row < last; ++row) {
+    const ptrdiff_t together = are_direct(residual, cols) ? last - first : 1; /* rows that are added as if they were one */
+    for (ptrdiff_t row = first; row < last; row += together) {
         const real *b = (const real *)row_of(residual, row);
         if (!is_direct(residual)) {
             gather_row(residual, (char *)b, row_room);
             b = row_room;
         }
-        add_row(x + (row - first) * cols, b, cols, to + (row - first) * cols, streams ? (real *)row_of(sum, row) : 0);
+        add_row(x + (row - first) * cols, b, together * cols, plan->far ? (last - first) * cols * (ptrdiff_t)sizeof(real) : 0,
+                to + (row - first) * cols, streams ? (real *)row_of(sum, row) : 0);
     }
     if (!direct) {
-        scatter_rows(sum, to, first, last, cols);
-        if (sum->dtype != DTYPE_OF_REAL) return rows_of(sum, first, last, cols, room); /* as it was rounded */
+        scatter_rows(sum, to, first, last, cols, 0);
+        if (sum->dtype != DTYPE_OF_REAL) return rows_of(sum, first, last, cols, LN_NEAR, room); /* as it was rounded */
     }
     return to;
 }
@@ -58,6 +64,32 @@ ALWAYS ptrdiff_t rows_in_common(const ln_forward_plan *plan, ptrdiff_t row, ptrd
     if (plan->weight.data && rows_alike(&plan->weight, row) < rows) rows = rows_alike(&plan->weight, row);
     if (plan->bias.data && rows_alike(&plan->bias, row) < rows) rows = rows_alike(&plan->bias, row);
     return rows;
+}
+
+/* Whether x and y lie alike across one axis of columns, and nothing is hidden or added */
+ALWAYS int is_across(const ln_forward_plan *plan) {
+    const ln_view *x = &plan->x, *y = &plan->y;
+    return HAS_ACROSS && plan->cols <= MOST_ACROSS && ln_runs_across(x) && ln_runs_across(y) && x->col_axes == 1 &&
+           y->col_axes == 1 && x->row_lengths[x->row_axes - 1] == y->row_lengths[y->row_axes - 1] && !plan->mask.data &&
+           !plan->residual.data;
+}
+ALWAYS columns_of_rows columns_at(const ln_view *a, ptrdiff_t row) {
+    return (columns_of_rows){row_of(a, row), a->col_strides[0], a->dtype, a->itemsize};
+}
+
+/* Rows first … last − 1 across; where neighbours do not share their weight, one by one */
+ALWAYS void normalize_across_rows(const ln_forward_plan *plan, ptrdiff_t first, ptrdiff_t last, const int centred,
+                                  parameter_row *weights, parameter_row *biases, real *room) {
+    for (ptrdiff_t row = first, count; row < last; row += count) {
+        const ptrdiff_t alike = rows_in_common(plan, row, last);
+        count = count_across(&plan->x, row, last - row);
+        if (count > ABREAST_ROWS) count = ABREAST_ROWS;
+        if (count > alike) count = alike;
+        const columns_of_rows x = columns_at(&plan->x, row), y = columns_at(&plan->y, row);
+        normalize_across(&x, parameters_of(&plan->weight, row, weights), parameters_of(&plan->bias, row, biases), plan->cols,
+                         (int)count, plan->eps, plan->far, centred, &y, plan->mean ? plan->mean + row : 0,
+                         plan->rstd ? plan->rstd + row : 0, room);
+    }
 }
 
 /* What a mask needs beside the rows' own room */
@@ -109,9 +141,15 @@ ALWAYS void normalize_views(const ln_forward_plan *plan, ptrdiff_t first, ptrdif
     parameter_row weights = {(real *)(singles + space), 0}, biases = {(real *)(singles + 2 * space), 0};
     const mask_room masks = {(uint8_t *)(singles + 3 * space), (real *)(room_ + most * space), (real *)(singles + 4 * space),
                              (real *)(singles + 5 * space)};
+    if (is_across(plan)) {
+        normalize_across_rows(plan, first, last, centred, &weights, &biases, room);
+        stream_end();
+        return;
+    }
+    const int streams = plan->far == LN_IN_MEMORY && !is_same(&plan->y, &plan->x) && !is_same(&plan->y, &plan->residual);
     for (ptrdiff_t from = first, to; from < last; from = to) {
         to = last - from < most ? last : from + most;
-        const real *x = rows_of(&plan->x, from, to, cols, room);
+        const real *x = rows_of(&plan->x, from, to, cols, plan->far, room);
         if (plan->residual.data) x = sums_of(plan, x, from, to, room, row_room);
         real *y = place_of(&plan->y, from, cols, room);
         const int far = y == room ? LN_NEAR : plan->far;
@@ -130,7 +168,7 @@ ALWAYS void normalize_views(const ln_forward_plan *plan, ptrdiff_t first, ptrdif
                                                             plan->mean ? plan->mean + row : 0, plan->rstd ? plan->rstd + row : 0);
             }
         }
-        if (y == room) scatter_rows(&plan->y, room, from, to, cols);
+        if (y == room) scatter_rows(&plan->y, room, from, to, cols, streams);
     }
     stream_end();
 }

@@ -47,9 +47,10 @@ ALWAYS vs narrow_float16(vf v) {
 #endif
 
 /* n elements, `stride` bytes apart at p */
-ALWAYS void widen_run(const char *p, ptrdiff_t stride, ptrdiff_t n, vf (*widen_half)(vs), float *to) {
+ALWAYS void widen_run(const char *p, ptrdiff_t stride, ptrdiff_t n, vf (*widen_half)(vs), ptrdiff_t ahead, float *to) {
     ptrdiff_t j = 0;
     for (; stride == 2 && j + WF <= n; j += WF) {
+        if (ahead) fetch(p + 2 * j + ahead);
         vs v;
         memcpy(&v, p + 2 * j, sizeof v);
         store_f(to + j, widen_half(v));
@@ -63,17 +64,39 @@ ALWAYS void widen_run(const char *p, ptrdiff_t stride, ptrdiff_t n, vf (*widen_h
         j += left;
     }
 }
-ALWAYS void narrow_run(const float *from, ptrdiff_t n, vs (*narrow_half)(vf), char *p, ptrdiff_t stride) {
-    ptrdiff_t j = 0;
-    for (; stride == 2 && j + WF <= n; j += WF) {
-        const vs v = narrow_half(load_f(from + j));
-        memcpy(p + 2 * j, &v, sizeof v);
-    }
-    while (j < n) {
+/* The same by single elements, as far as they are written; how many that were */
+ALWAYS ptrdiff_t narrow_part(const float *from, ptrdiff_t n, vs (*narrow_half)(vf), char *p, ptrdiff_t stride) {
+    for (ptrdiff_t j = 0; j < n; j += WF) {
         const int left = n - j < WF ? (int)(n - j) : WF;
         const vs v = narrow_half(load_part_f(from + j, left));
         for (int k = 0; k < left; ++k)
             *(uint16_t *)(p + (j + k) * stride) = v[k];
-        j += left;
     }
+    return n;
+}
+
+/* Half a register past the caches; p aligned to its size */
+ALWAYS void stream_half(void *p, vs v) {
+#if LN_BYTES == 64
+    _mm256_stream_si256((__m256i *)p, (__m256i)v);
+#elif LN_BYTES == 32
+    _mm_stream_si128((__m128i *)p, (__m128i)v);
+#else
+    memcpy(p, &v, sizeof v);
+#endif
+}
+
+ALWAYS void narrow_run(const float *from, ptrdiff_t n, vs (*narrow_half)(vf), char *p, ptrdiff_t stride, int streams) {
+    ptrdiff_t j = 0;
+    if (streams && stride == 2) {
+        const ptrdiff_t off = (ptrdiff_t)((uintptr_t)p % sizeof(vs)) / 2, head = off ? WF - off : 0;
+        j = narrow_part(from, head < n ? head : n, narrow_half, p, stride);
+        for (; j + WF <= n; j += WF)
+            stream_half(p + 2 * j, narrow_half(load_f(from + j)));
+    }
+    for (; stride == 2 && j + WF <= n; j += WF) {
+        const vs v = narrow_half(load_f(from + j));
+        memcpy(p + 2 * j, &v, sizeof v);
+    }
+    narrow_part(from + j, n - j, narrow_half, p + j * stride, stride);
 }

@@ -61,3 +61,5 @@
 #define jvp_rows LN_NAME(jvp_rows)
 #define double_backward_body LN_NAME(double_backward_body)
 #define double_backward_rows LN_NAME(double_backward_rows)
+#define write_across_all LN_NAME(write_across_all)
+#define read_across LN_NAME(read_across)

@@ -24,6 +24,7 @@
 #define GRADIENT_OF_REAL "gradient_f32.h"
 #define SUMS_OF_REAL "sums_f32.h"
 #define FORMATS_OF_REAL "formats_f32.h"
+#define ACROSS_OF_REAL "across_f32.h"
 #define W WF
 
 typedef float real;

@@ -17,6 +17,7 @@
 #define GRADIENT_OF_REAL "gradient_f64.h"
 #define SUMS_OF_REAL "sums_f64.h"
 #define FORMATS_OF_REAL "formats_f64.h"
+#define ACROSS_OF_REAL "across_f64.h"
 #define W WD
 
 typedef double real;

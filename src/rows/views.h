@@ -21,9 +21,10 @@ ALWAYS ptrdiff_t rows_alike(const ln_view *a, ptrdiff_t row) {
 
 /* A row's elements lie side by side and are reals: it need not be gathered; and so do the rows */
 ALWAYS int is_direct(const ln_view *a) { return ln_is_contiguous(a) && a->dtype == DTYPE_OF_REAL; }
-ALWAYS int are_direct(const ln_view *a, ptrdiff_t cols) {
-    return is_direct(a) && a->row_axes == 1 && a->row_strides[0] == cols * a->itemsize;
+ALWAYS int are_side_by_side(const ln_view *a, ptrdiff_t cols) {
+    return ln_is_contiguous(a) && a->row_axes == 1 && a->row_strides[0] == cols * a->itemsize;
 }
+ALWAYS int are_direct(const ln_view *a, ptrdiff_t cols) { return a->dtype == DTYPE_OF_REAL && are_side_by_side(a, cols); }
 
 /* From one run of columns along the fastest axis to the next: *p, and whether there is one; index: 0 for each axis at first */
 ALWAYS int next_run(const ln_view *a, ptrdiff_t *index, char **p) {
@@ -41,7 +42,7 @@ NEVER void gather_row(const ln_view *a, char *p, real *to) {
     const ptrdiff_t n = a->col_lengths[a->col_axes - 1], stride = a->col_strides[a->col_axes - 1];
     ptrdiff_t index[LN_AXES] = {0};
     do {
-        read_run(p, stride, a->dtype, n, to);
+        read_run(p, stride, a->dtype, n, 0, to);
         to += n;
     } while (next_run(a, index, &p));
 }
@@ -49,7 +50,7 @@ NEVER void scatter_row(const ln_view *a, const real *from, char *p) {
     const ptrdiff_t n = a->col_lengths[a->col_axes - 1], stride = a->col_strides[a->col_axes - 1];
     ptrdiff_t index[LN_AXES] = {0};
     do {
-        write_run(from, n, a->dtype, p, stride);
+        write_run(from, n, a->dtype, p, stride, 0);
         from += n;
     } while (next_run(a, index, &p));
 }
@@ -116,7 +117,7 @@ NEVER void gather_across(const ln_view *a, char *p, int count, ptrdiff_t cols, r
     for (ptrdiff_t j = 0; j < cols; j += TURN) {
         const int n = (int)(cols - j < TURN ? cols - j : TURN);
         for (int k = 0; k < n; ++k)
-            read_run(next_column(a, &walk), a->itemsize, a->dtype, count, room.column[k]);
+            read_run(next_column(a, &walk), a->itemsize, a->dtype, count, 0, room.column[k]);
         turn(room.column[0], TURNED_ROWS, n, count, 0, to + j, cols);
     }
 }
@@ -127,7 +128,7 @@ NEVER void scatter_across(const ln_view *a, const real *from, int count, ptrdiff
         const int n = (int)(cols - j < TURN ? cols - j : TURN);
         turn(from + j, cols, count, n, 1, room.column[0], TURNED_ROWS);
         for (int k = 0; k < n; ++k)
-            write_run(room.column[k], count, a->dtype, next_column(a, &walk), a->itemsize);
+            write_run(room.column[k], count, a->dtype, next_column(a, &walk), a->itemsize, 0);
     }
 }
 
@@ -139,8 +140,13 @@ ALWAYS int count_across(const ln_view *a, ptrdiff_t row, ptrdiff_t left) {
 }
 
 /* Rows first … last − 1 of an array, where they lie or gathered to `room` */
-ALWAYS const real *rows_of(const ln_view *a, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, real *room) {
+ALWAYS const real *rows_of(const ln_view *a, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, real *room) {
     if (are_direct(a, cols)) return (const real *)row_of(a, first);
+    if (are_side_by_side(a, cols)) {
+        const ptrdiff_t n = (last - first) * cols; /* beyond the caches as much, which is next, is on its way meanwhile */
+        read_run(row_of(a, first), a->itemsize, a->dtype, n, far ? n * a->itemsize : 0, room);
+        return room;
+    }
     const int across = ln_runs_across(a);
     for (ptrdiff_t row = first, count = 1; row < last; row += count) {
         if (across)
@@ -155,7 +161,11 @@ ALWAYS const real *rows_of(const ln_view *a, ptrdiff_t first, ptrdiff_t last, pt
 ALWAYS real *place_of(const ln_view *a, ptrdiff_t first, ptrdiff_t cols, real *room) {
     return are_direct(a, cols) ? (real *)row_of(a, first) : room;
 }
-ALWAYS void scatter_rows(const ln_view *a, const real *rows, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols) {
+ALWAYS void scatter_rows(const ln_view *a, const real *rows, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int streams) {
+    if (are_side_by_side(a, cols)) {
+        write_run(rows, (last - first) * cols, a->dtype, row_of(a, first), a->itemsize, streams);
+        return;
+    }
     const int across = ln_runs_across(a);
     for (ptrdiff_t row = first, count = 1; row < last; row += count) {
         if (across)
