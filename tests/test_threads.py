@@ -97,7 +97,7 @@ def lets_others_run(call):
     interval = sys.getswitchinterval()
     sys.setswitchinterval(60)  # nobody is made to let go
     try:
-        for _ in range(10):  # the system may leave the other without a processor for a call
+        for _ in range(100):  # the system may leave the other without a processor for some calls
             gate = threading.Lock()
             with gate:
                 other = threading.Thread(target=wait_and_run, args=(gate,))

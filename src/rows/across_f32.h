@@ -3,7 +3,12 @@
  *
  * Bytes: a column's line of ABREAST_ROWS rows is read once, to a tile that lies close by, and written once. */
 
-enum { HAS_ACROSS = 1, ABREAST_ROWS = LN_LINE_BYTES / 4, TILE_VECTORS = ABREAST_ROWS / WF };
+enum {
+    HAS_ACROSS = 1,
+    ABREAST_ROWS = LN_LINE_BYTES / 4,
+    FEW_ROWS = 5 /* are gathered one by one: as long as that takes less */,
+    TILE_VECTORS = ABREAST_ROWS / WF
+};
 /* Registers of float64 sums of the rows that are summed at once */
 enum { SUMMED = ABREAST_ROWS / WD < 4 ? ABREAST_ROWS / WD : 4 };
 
@@ -102,8 +107,11 @@ ALWAYS void write_across(const float *tile, const float *weight, const float *bi
         char *p = y->p + j * y->stride;
         if (streams) {
             EACH(k, TILE_VECTORS) stream_f((float *)p + k * WF, v[k]);
-        } else if (rows == ABREAST_ROWS && y->dtype == LN_FLOAT32) {
-            EACH(k, TILE_VECTORS) store_f((float *)p + k * WF, v[k]);
+        } else if (y->dtype == LN_FLOAT32) {
+            EACH(k, TILE_VECTORS) {
+                const int left = rows - k * WF;
+                if (left > 0) store_n_f((float *)p + k * WF, v[k], left < WF ? left : WF);
+            }
         } else {
             EACH(k, TILE_VECTORS) store_f(column + k * WF, v[k]);
             write_run(column, rows, y->dtype, p, y->itemsize, 0);
@@ -138,8 +146,8 @@ NEVER void read_across(const columns_of_rows *x, ptrdiff_t cols, int rows, int f
         const char *p = x->p + j * x->stride;
         float *to = tile + j * ABREAST_ROWS;
         if (far) fetch(p + rows * x->itemsize);
-        if (rows == ABREAST_ROWS && x->dtype == LN_FLOAT32) {
-            EACH(k, TILE_VECTORS) store_f(to + k * WF, load_f((const float *)p + k * WF));
+        if (x->dtype == LN_FLOAT32) {
+            EACH(k, TILE_VECTORS) store_f(to + k * WF, load_left((const float *)p + k * WF, rows - k * WF));
         } else {
             memset(to, 0, ABREAST_ROWS * sizeof *to);
             read_run(p, x->itemsize, x->dtype, rows, 0, to);

@@ -1,5 +1,5 @@
 /* across_f64.h: float64's rows that lie side by side across their columns are turned (views.h), and go through forward.h. */
-enum { HAS_ACROSS = 0, ABREAST_ROWS = LN_LINE_BYTES / 8, MOST_ACROSS = 0 };
+enum { HAS_ACROSS = 0, ABREAST_ROWS = LN_LINE_BYTES / 8, FEW_ROWS = 0, MOST_ACROSS = 0 };
 
 typedef struct {
     char *p;

@@ -85,10 +85,17 @@ ALWAYS void normalize_across_rows(const ln_forward_plan *plan, ptrdiff_t first, 
         count = count_across(&plan->x, row, last - row);
         if (count > ABREAST_ROWS) count = ABREAST_ROWS;
         if (count > alike) count = alike;
-        const columns_of_rows x = columns_at(&plan->x, row), y = columns_at(&plan->y, row);
-        normalize_across(&x, parameters_of(&plan->weight, row, weights), parameters_of(&plan->bias, row, biases), plan->cols,
-                         (int)count, plan->eps, plan->far, centred, &y, plan->mean ? plan->mean + row : 0,
-                         plan->rstd ? plan->rstd + row : 0, room);
+        if (count <= FEW_ROWS) count = 1;
+        const real *weight = parameters_of(&plan->weight, row, weights), *bias = parameters_of(&plan->bias, row, biases);
+        double *mean = plan->mean ? plan->mean + row : 0, *rstd = plan->rstd ? plan->rstd + row : 0;
+        if (count == 1) {
+            gather_row(&plan->x, row_of(&plan->x, row), room);
+            (centred ? forward_body : forward_body_rms)(room, weight, bias, 0, 1, plan->cols, plan->eps, LN_NEAR, room, mean, rstd);
+            scatter_row(&plan->y, room, row_of(&plan->y, row));
+        } else {
+            const columns_of_rows x = columns_at(&plan->x, row), y = columns_at(&plan->y, row);
+            normalize_across(&x, weight, bias, plan->cols, (int)count, plan->eps, plan->far, centred, &y, mean, rstd, room);
+        }
     }
 }
 
