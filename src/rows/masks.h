@@ -6,13 +6,28 @@ typedef struct {
     int leading;
 } mask_shape;
 
-ALWAYS mask_shape survey_mask(const uint8_t *mask, ptrdiff_t cols) {
-    ptrdiff_t live = 0, leading = 0;
-    for (ptrdiff_t j = 0; j < cols; ++j)
+/* How many of eight bytes, as one number, are not 0 */
+ALWAYS int count_bytes(uint64_t bytes) {
+    const uint64_t low = 0x7f7f7f7f7f7f7f7f, set = (((bytes & low) + low) | bytes) & ~low;
+    return (int)((set >> 7) * 0x0101010101010101 >> 56);
+}
+
+NEVER mask_shape survey_mask(const uint8_t *mask, ptrdiff_t cols) {
+    ptrdiff_t live = 0, leading = -1, j = 0; /* leading: not known yet */
+    for (; j + 8 <= cols; j += 8) {
+        uint64_t bytes;
+        memcpy(&bytes, mask + j, 8);
+        const int count = count_bytes(bytes);
+        if (count < 8 && leading < 0)
+            for (leading = j; mask[leading];)
+                ++leading;
+        live += count;
+    }
+    for (; j < cols; ++j) {
+        if (!mask[j] && leading < 0) leading = j;
         live += mask[j] != 0;
-    while (leading < cols && mask[leading])
-        ++leading;
-    return (mask_shape){live, live == leading};
+    }
+    return (mask_shape){live, leading < 0 || live == leading};
 }
 
 #if LN_BYTES == 64

@@ -42,6 +42,7 @@
 #define pack_row LN_NAME(pack_row)
 #define unpack_row LN_NAME(unpack_row)
 #define hide_row LN_NAME(hide_row)
+#define survey_mask LN_NAME(survey_mask)
 #define add_row LN_NAME(add_row)
 #define take_masked LN_NAME(take_masked)
 #define forward_views LN_NAME(forward_views)
