@@ -8,7 +8,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 
 from numpy.typing import ArrayLike, NDArray
 
-from lnfast import _api
+from lnfast._api import _add_and_normalize as _add
 from lnfast._records import LayerNormCache, RMSNormCache
 
 Array = NDArray[Any]
@@ -78,9 +78,19 @@ def add_layer_norm(
     >>> y
     array([[-1.,  0.,  1.]])
     """
-    y, s = _api._add_and_normalize(
-        *(0, False, x, residual, normalized_shape, weight, bias, eps),
-        *(out, sum_out, num_threads, check_finite),
+    y, s = _add(
+        0,
+        False,
+        x,
+        residual,
+        normalized_shape,
+        weight,
+        bias,
+        eps,
+        out,
+        sum_out,
+        num_threads,
+        check_finite,
     )
     return y, s
 
@@ -121,9 +131,19 @@ def add_layer_norm_forward(
     TypeError, ValueError, MemoryError
         As `add_layer_norm`.
     """
-    y, s, cache = _api._add_and_normalize(
-        *(0, True, x, residual, normalized_shape, weight, bias, eps),
-        *(out, sum_out, num_threads, check_finite),
+    y, s, cache = _add(
+        0,
+        True,
+        x,
+        residual,
+        normalized_shape,
+        weight,
+        bias,
+        eps,
+        out,
+        sum_out,
+        num_threads,
+        check_finite,
     )
     return y, s, cache
 
@@ -167,9 +187,19 @@ def add_rms_norm(
     -----
     Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019, arXiv 1910.07467.
     """
-    y, s = _api._add_and_normalize(
-        *(1, False, x, residual, normalized_shape, weight, None, eps),
-        *(out, sum_out, num_threads, check_finite),
+    y, s = _add(
+        1,
+        False,
+        x,
+        residual,
+        normalized_shape,
+        weight,
+        None,
+        eps,
+        out,
+        sum_out,
+        num_threads,
+        check_finite,
     )
     return y, s
 
@@ -206,8 +236,18 @@ def add_rms_norm_forward(
     TypeError, ValueError, MemoryError
         As `add_layer_norm`.
     """
-    y, s, cache = _api._add_and_normalize(
-        *(1, True, x, residual, normalized_shape, weight, None, eps),
-        *(out, sum_out, num_threads, check_finite),
+    y, s, cache = _add(
+        1,
+        True,
+        x,
+        residual,
+        normalized_shape,
+        weight,
+        None,
+        eps,
+        out,
+        sum_out,
+        num_threads,
+        check_finite,
     )
     return y, s, cache

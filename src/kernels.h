@@ -109,6 +109,14 @@ static inline int ln_runs_across(const ln_view *a) {
     return a->data && !ln_is_contiguous(a) && a->row_strides[inner] == a->itemsize && a->row_lengths[inner] > 1;
 }
 
+/* Each row lies as it is computed with, in elements of this size, or there is none; and the rows lie side by side */
+static inline int ln_has_plain_rows(const ln_view *a, int itemsize) {
+    return !a->data || (ln_is_contiguous(a) && a->itemsize == itemsize);
+}
+static inline int ln_is_plain(const ln_view *a, ptrdiff_t cols, int itemsize) {
+    return !a->data || (ln_has_plain_rows(a, itemsize) && a->row_axes == 1 && a->row_strides[0] == cols * itemsize);
+}
+
 /* Everything a forward pass over views needs. Statistics are those of x + residual, of float16 and bfloat16 widened to float32. */
 typedef struct {
     ln_view x;            /* in   (rows, cols)                                                          */

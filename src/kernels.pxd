@@ -71,6 +71,8 @@ cdef extern from "kernels.h" nogil:
     ctypedef void ln_backward_views(const ln_backward_plan *, Py_ssize_t, Py_ssize_t, void *, double *) noexcept
     int ln_is_contiguous(const ln_view *)
     int ln_runs_across(const ln_view *)
+    int ln_has_plain_rows(const ln_view *, int)
+    int ln_is_plain(const ln_view *, Py_ssize_t, int)
     Py_ssize_t ln_block_rows(Py_ssize_t, int, int)
     Py_ssize_t ln_backward_rows(Py_ssize_t, int, int)
     size_t ln_room(Py_ssize_t, Py_ssize_t)

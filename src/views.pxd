@@ -5,9 +5,9 @@ What kernels.pxd says of threads and bits holds here: work is split by shape, an
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
 from kernels cimport (
-    ELEMENTS_PER_TASK, LN_BFLOAT16, LN_FLOAT16, LN_FLOAT32, LN_FLOAT64, LONG_BLOCK_BYTES, LONG_BYTES, ROWS_PER_BLOCK,
-    ln_backward_plan, ln_backward_rows, ln_block_rows, ln_forward_plan, ln_room, ln_rows, ln_runs_across, ln_view, plan_far,
-    plan_rows,
+    ELEMENTS_PER_TASK, LN_BFLOAT16, LN_FLOAT16, LN_FLOAT32, LN_FLOAT64, LN_IN_MEMORY, LONG_BLOCK_BYTES, LONG_BYTES, ROWS_PER_BLOCK,
+    ln_backward_plan, ln_backward_rows, ln_block_rows, ln_forward_plan, ln_has_plain_rows, ln_is_plain, ln_room, ln_rows,
+    ln_runs_across, ln_view, plan_far, plan_rows,
 )
 from libc.stdlib cimport free, malloc
 from plain cimport PyArray_DATA
@@ -116,9 +116,9 @@ cdef inline int run_forward_views(const ln_rows *kernels, ln_forward_plan *plan,
     each = ((rows + tasks - 1) // tasks + plan.block - 1) // plan.block * plan.block
     tasks = (rows + each - 1) // each
     threads = <int>min(<Py_ssize_t>threads, tasks)
-    space = whole_lines(ln_room(plan.block, size))
-    memory = malloc(threads * space + 64)
-    if memory == NULL:
+    space = 0 if needs_no_room(plan, itemsize) else whole_lines(ln_room(plan.block, size))
+    memory = malloc(threads * space + 64) if space else NULL
+    if memory == NULL and space:
         return -1
     room = align(memory)
     if threads == 1:
@@ -128,6 +128,14 @@ cdef inline int run_forward_views(const ln_rows *kernels, ln_forward_plan *plan,
             kernels.forward_views(plan, task * each, min(rows, (task + 1) * each), room + threadid() * space)
     free(memory)
     return 0
+
+
+cdef inline bint needs_no_room(const ln_forward_plan *plan, int itemsize) noexcept nogil:
+    """Plain arrays are added where the sum is to lie, unless that is past the caches."""
+    return (plan.mask.data == NULL and plan.far != LN_IN_MEMORY and ln_is_plain(&plan.x, plan.cols, itemsize)
+            and ln_is_plain(&plan.sum, plan.cols, itemsize) and ln_is_plain(&plan.y, plan.cols, itemsize)
+            and ln_has_plain_rows(&plan.residual, itemsize) and ln_has_plain_rows(&plan.weight, itemsize)
+            and ln_has_plain_rows(&plan.bias, itemsize))
 
 
 cdef inline int run_backward_views(const ln_rows *kernels, ln_backward_plan *plan, Py_ssize_t alike, int asked, int itemsize,
