@@ -9,16 +9,18 @@ Zhang, Sennrich 2019, arXiv 1910.07467)
 from lnfast._records import LayerNormCache, RMSNormCache
 from lnfast.reference.derivatives import layer_norm_double_backward, layer_norm_jvp
 from lnfast.reference.norms import (
-    add_layer_norm,
-    add_layer_norm_forward,
-    add_rms_norm,
-    add_rms_norm_forward,
     layer_norm,
     layer_norm_backward,
     layer_norm_forward,
     rms_norm,
     rms_norm_backward,
     rms_norm_forward,
+)
+from lnfast.reference.residual import (
+    add_layer_norm,
+    add_layer_norm_forward,
+    add_rms_norm,
+    add_rms_norm_forward,
 )
 from lnfast.reference.split import (
     backward_apply,
