@@ -79,6 +79,15 @@ def test_weight_and_bias_apart(norm, mixed):
         assert_same_bits(y[i], known)
 
 
+def test_many_samples_on_many_threads(norm):
+    """Each a block of its own, whose sums no other thread's touch."""
+    x, dy, weight, bias = operands((64, 30, 257), (64, 1, 257), np.float32)
+    cache = norm.forward(x, 257, *norm.parameters_of(weight, bias))[1]
+    wanted = norm.backward(dy, cache, num_threads=1)
+    for _ in range(5):
+        assert_all_same_bits(norm.backward(dy, cache, num_threads=4), wanted)
+
+
 def test_records_know_one_shape(implementation):
     x, dy, weight, bias = operands((4, 9, 33), (4, 1, 33), np.float32)
     for pair in [(weight, bias[0, 0]), (weight[0, 0], bias), (weight, bias[:1])]:
