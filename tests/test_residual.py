@@ -99,6 +99,11 @@ def test_overlaps(adding):
         made = room.copy()
         out = made[rows : rows + 8]
         assert_all_same_bits(adding.add(made[:8], made[2:10], 20, **{name: out}), wanted)
+    for rows in (1, 3):  # of the residual alone
+        made = room.copy()
+        sum_out = made[rows : rows + 8]
+        got = adding.add(room[:8].copy(), made[2:10], 20, sum_out=sum_out)
+        assert_all_same_bits(got, wanted)
     weight = np.ones(160, np.float32)
     made = adding.add(room[:8], room[2:10], 20, weight[:20], sum_out=weight.reshape(8, 20))
     assert_all_same_bits(made, wanted)
