@@ -124,7 +124,7 @@ def test_no_mask_and_one_that_hides_nothing():
 
 
 def test_worked_example(norm):
-    """shared numbers: 1, 2, 3 live, 100 hidden."""
+    """1, 2, 3 live, 100 hidden."""
     x = np.array([[1, 2, 3, 100], [1, 2, 3, np.nan], [7, 7, 7, 7]], np.float32)
     mask = np.array([[1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 0, 0]], bool)
     y, cache = norm.forward(x, 4, eps=1e-5, mask=mask)
