@@ -206,7 +206,7 @@ typedef struct {
     ln_piece *pieces[LN_PIECES]; /* of layer norm alone: RMSNorm has none */
 } ln_rows;
 
-/* Rows gathered at a time, of `size` bytes each: what stays in the second-level cache with what becomes of it, in eights, and where rows
+/* Rows gathered at a time, of `size` bytes each: what stays in the first-level cache until it is normalised, in eights, and where rows
  * are gathered from across them (`across`) as many as share a cache line, if that is not too much. */
 enum { LN_BLOCK_BYTES = 32768, LN_LINE_BYTES = 64, LN_ACROSS_BYTES = 1048576 };
 static inline ptrdiff_t ln_block_rows(ptrdiff_t size, int itemsize, int across) {
@@ -221,8 +221,10 @@ static inline ptrdiff_t ln_backward_rows(ptrdiff_t size, int itemsize, int acros
     return rows < least ? least : rows;
 }
 
-/* Bytes that so many rows, what becomes of them, and what is packed of one row under a mask take */
-static inline size_t ln_room(ptrdiff_t rows, ptrdiff_t size) { return (size_t)((3 * rows + 6) * (size + 2 * LN_LINE_BYTES)); }
+/* Bytes that one row takes in the room: packing writes a register too much. And all: so many rows, what becomes of them, and what there
+ * is of one row. */
+static inline ptrdiff_t ln_room_of_row(ptrdiff_t size) { return size + 2 * LN_LINE_BYTES; }
+static inline size_t ln_room(ptrdiff_t rows, ptrdiff_t size) { return (size_t)((3 * rows + 6) * ln_room_of_row(size)); }
 
 /* dispatch.c */
 int ln_choose(const char *name); /* in force from now on: `name`, or the best for NULL or ""; 0, or −1: not there */

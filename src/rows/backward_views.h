@@ -72,7 +72,7 @@ ALWAYS void add_ds(const ln_view *ds, const real *dx, ptrdiff_t row, int rows, p
 
 ALWAYS void differentiate_views(const ln_backward_plan *plan, ptrdiff_t first, ptrdiff_t last, const int centred, char *room_,
                                 double *sums) {
-    const ptrdiff_t cols = plan->cols, space = cols * (ptrdiff_t)sizeof(real) + 2 * LN_LINE_BYTES;
+    const ptrdiff_t cols = plan->cols, space = ln_room_of_row(cols * (ptrdiff_t)sizeof(real));
     const ptrdiff_t most = plan->block;
     char *singles = room_ + 3 * most * space;
     const group_room room = {.x = (real *)room_,

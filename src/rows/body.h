@@ -36,6 +36,8 @@
 
 #include "views.h"
 
+#include "parameters.h"
+
 #include ACROSS_OF_REAL
 
 #include "masks.h"

@@ -8,20 +8,22 @@
 /* Vectors written at once, all their loads before all their stores: a load behind a store to the same place in another page waits for it. */
 #define VECTORS 4
 
-/* `vectors` vectors of one row of y from column j on, the first n lanes of each; n = W: all lanes.
- * y = (x − mean) · rstd · weight + bias,   mean = hi + what `rest` stands for */
+/* y = (x − mean) · rstd · weight + bias,   mean = hi + what `rest` stands for; weighted, biased: whether there is one */
+ALWAYS vec normalize_vector(vec x, vec hi, vec rest, vec rstd, const int weighted, vec weight, const int biased, vec bias,
+                            const int centred) {
+    const vec xhat = centred ? standardize(x, hi, rest, rstd) : x * rstd;
+    if (weighted && biased) return multiply_add(xhat, weight, bias);
+    return weighted ? xhat * weight : biased ? xhat + bias : xhat;
+}
+
+/* `vectors` vectors of one row of y from column j on, the first n lanes of each; n = W: all lanes. */
 ALWAYS void normalize(const real *x, const real *weight, const real *bias, ptrdiff_t j, const int vectors, int n, vec hi, vec rest,
                       vec rstd, const int streams, const int centred, real *y) {
     vec v[VECTORS];
     EACH(k, vectors) v[k] = load_n(x + j + k * W, n);
     EACH(k, vectors) {
-        v[k] = centred ? standardize(v[k], hi, rest, rstd) : v[k] * rstd;
-        if (weight && bias)
-            v[k] = multiply_add(v[k], load_n(weight + j + k * W, n), load_n(bias + j + k * W, n));
-        else if (weight)
-            v[k] *= load_n(weight + j + k * W, n);
-        else if (bias)
-            v[k] += load_n(bias + j + k * W, n);
+        const vec w = weight ? load_n(weight + j + k * W, n) : hi, b = bias ? load_n(bias + j + k * W, n) : hi;
+        v[k] = normalize_vector(v[k], hi, rest, rstd, weight != 0, w, bias != 0, b, centred);
     }
     EACH(k, vectors) write_n(y + j + k * W, v[k], n, streams);
 }

@@ -44,61 +44,6 @@ ALWAYS const real *sums_of(const ln_forward_plan *plan, const real *x, ptrdiff_t
     return to;
 }
 
-/* A row's weights or biases, where they lie or gathered to the room; which row lies there, for the next */
-typedef struct {
-    real *room; /* (cols,) */
-    const char *there;
-} parameter_row;
-
-ALWAYS const real *parameters_of(const ln_view *a, ptrdiff_t row, parameter_row *gathered) {
-    char *p = a->data ? row_of(a, row) : 0;
-    if (!p || is_direct(a)) return (const real *)p;
-    if (gathered->there != p) gather_row(a, p, gathered->room);
-    gathered->there = p;
-    return gathered->room;
-}
-
-/* Rows from `row` to `last` − 1 that have weight and bias in common */
-ALWAYS ptrdiff_t rows_in_common(const ln_forward_plan *plan, ptrdiff_t row, ptrdiff_t last) {
-    ptrdiff_t rows = last - row;
-    if (plan->weight.data && rows_alike(&plan->weight, row) < rows) rows = rows_alike(&plan->weight, row);
-    if (plan->bias.data && rows_alike(&plan->bias, row) < rows) rows = rows_alike(&plan->bias, row);
-    return rows;
-}
-
-/* Whether x and y lie alike across one axis of columns, and nothing is hidden or added */
-ALWAYS int is_across(const ln_forward_plan *plan) {
-    const ln_view *x = &plan->x, *y = &plan->y;
-    return HAS_ACROSS && plan->cols <= MOST_ACROSS && ln_runs_across(x) && ln_runs_across(y) && x->col_axes == 1 &&
-           y->col_axes == 1 && x->row_lengths[x->row_axes - 1] == y->row_lengths[y->row_axes - 1] && !plan->mask.data &&
-           !plan->residual.data;
-}
-ALWAYS columns_of_rows columns_at(const ln_view *a, ptrdiff_t row) {
-    return (columns_of_rows){row_of(a, row), a->col_strides[0], a->dtype, a->itemsize};
-}
-
-/* Rows first … last − 1 across; where neighbours do not share their weight, one by one */
-ALWAYS void normalize_across_rows(const ln_forward_plan *plan, ptrdiff_t first, ptrdiff_t last, const int centred,
-                                  parameter_row *weights, parameter_row *biases, real *room) {
-    for (ptrdiff_t row = first, count; row < last; row += count) {
-        const ptrdiff_t alike = rows_in_common(plan, row, last);
-        count = count_across(&plan->x, row, last - row);
-        if (count > ABREAST_ROWS) count = ABREAST_ROWS;
-        if (count > alike) count = alike;
-        if (count <= FEW_ROWS) count = 1;
-        const real *weight = parameters_of(&plan->weight, row, weights), *bias = parameters_of(&plan->bias, row, biases);
-        double *mean = plan->mean ? plan->mean + row : 0, *rstd = plan->rstd ? plan->rstd + row : 0;
-        if (count == 1) {
-            gather_row(&plan->x, row_of(&plan->x, row), room);
-            (centred ? forward_body : forward_body_rms)(room, weight, bias, 0, 1, plan->cols, plan->eps, LN_NEAR, room, mean, rstd);
-            scatter_row(&plan->y, room, row_of(&plan->y, row));
-        } else {
-            const columns_of_rows x = columns_at(&plan->x, row), y = columns_at(&plan->y, row);
-            normalize_across(&x, weight, bias, plan->cols, (int)count, plan->eps, plan->far, centred, &y, mean, rstd, room);
-        }
-    }
-}
-
 /* What a mask needs beside the rows' own room */
 typedef struct {
     uint8_t *mask;              /* (cols,)                                  */
@@ -142,17 +87,13 @@ ALWAYS void normalize_masked(const ln_forward_plan *plan, const real *x, const r
 }
 
 ALWAYS void normalize_views(const ln_forward_plan *plan, ptrdiff_t first, ptrdiff_t last, const int centred, char *room_) {
-    const ptrdiff_t cols = plan->cols, most = plan->block, space = cols * (ptrdiff_t)sizeof(real) + 2 * LN_LINE_BYTES;
+    const ptrdiff_t cols = plan->cols, most = plan->block, space = ln_room_of_row(cols * (ptrdiff_t)sizeof(real));
     char *singles = room_ + 2 * most * space;
     real *room = (real *)room_, *row_room = (real *)singles;
     parameter_row weights = {(real *)(singles + space), 0}, biases = {(real *)(singles + 2 * space), 0};
     const mask_room masks = {(uint8_t *)(singles + 3 * space), (real *)(room_ + most * space), (real *)(singles + 4 * space),
                              (real *)(singles + 5 * space)};
-    if (is_across(plan)) {
-        normalize_across_rows(plan, first, last, centred, &weights, &biases, room);
-        stream_end();
-        return;
-    }
+    if (normalized_across(plan, first, last, centred, &weights, &biases, room)) return;
     const int streams = plan->far == LN_IN_MEMORY && !is_same(&plan->y, &plan->x) && !is_same(&plan->y, &plan->residual);
     for (ptrdiff_t from = first, to; from < last; from = to) {
         to = last - from < most ? last : from + most;

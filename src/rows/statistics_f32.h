@@ -61,6 +61,14 @@ ALWAYS double center_row(const float *x, ptrdiff_t cols, double pivot, double sp
     return sum_trees(x, cols, pivot, r, far, centred, out);
 }
 
+/* mean and rstd from Σ x and Σ x² of a register's rows. Returned: where those are good for it. */
+ALWAYS vm finish_raw(vd sum, vd square, vd n, double eps, const int centred, vd *mean, vd *rstd) {
+    *mean = centred ? sum / n : (vd){0};
+    const vd square_of_mean = *mean * *mean, v = (square / n - square_of_mean) + eps;
+    *rstd = 1.0 / root(v);
+    return (square_of_mean <= 0x1p18 * v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
+}
+
 /* Statistics from Σ x and Σ x² where they are good for it; returns whether any row wants the centred way, about its pivot. */
 ALWAYS int first_statistics(const float *x, int rows, ptrdiff_t cols, double eps, int far, const int centred, double *pivot,
                             double *spread, int64_t *wanted, row_stats *stats) {
@@ -70,10 +78,8 @@ ALWAYS int first_statistics(const float *x, int rows, ptrdiff_t cols, double eps
     int64_t any = 0;
     sum_rows(x, rows, cols, far, centred, sum, square);
     EACH(i, REGS) {
-        const vd mean = centred ? sum[i] / n : (vd){0};
-        const vd v = (square[i] / n - mean * mean) + eps;
-        const vd rstd = 1.0 / root(v);
-        const vm good = (mean * mean <= 0x1p18 * v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
+        vd mean, rstd;
+        const vm good = finish_raw(sum[i], square[i], n, eps, centred, &mean, &rstd);
         store_d(pivot + i * WD, mean);
         store_m(wanted + i * WD, ~good);
         EACH(k, WD) {
