@@ -100,6 +100,46 @@ def test_it_does_not_show_and_is_kept(mode, shape, dtype, eps):
         assert left & ~FLAGS == wanted, f"{name}, {n} threads"
 
 
+def bits_of_views(inputs, num_threads):
+    """As bits, where rows are gathered: across, masked, added, float16, of a weight each."""
+    x, dy, weight, bias = inputs
+    half, half_dy = inputs_of_half(x), inputs_of_half(dy)
+    n = {"num_threads": num_threads}
+    made = [
+        lnfast.layer_norm_forward(x, None, None, None, 0.0, axis=0, **n),
+        lnfast.layer_norm_forward(x, None, weight, bias, 0.0, mask=MASK[: x.shape[1]], **n),
+        lnfast.layer_norm_forward(x, x.shape[1], dy, x, 0.0, **n),
+        lnfast.layer_norm_forward(half, None, None, None, 0.0, axis=0, **n),
+    ]
+    y, s, cache = lnfast.add_layer_norm_forward(x, dy, None, weight, bias, 0.0, **n)
+    gradients = [lnfast.layer_norm_backward(dy, cache, ds=dy, **n)]
+    gradients += [lnfast.layer_norm_backward(dy, cache, **n) for _, cache in made[:3]]
+    gradients += [lnfast.layer_norm_backward(half_dy, made[3][1], **n)]
+    results = [y, s, *(y for y, _ in made), *(cache.rstd for _, cache in made)]
+    return b"".join(a.tobytes() for a in [*results, *(a for each in gradients for a in each)])
+
+
+MASK = np.arange(40_000) % 3 > 0
+
+
+def inputs_of_half(a):
+    """The upper bits of a, as subnormal and ordinary float16."""
+    return (a.view(f"u{a.itemsize}") >> (8 * a.itemsize - 13)).astype(np.uint16).view(np.float16)
+
+
+@pytest.mark.parametrize("shape", [(70, 33), (300, 768)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_it_does_not_show_in_views_and_is_kept(mode, shape, dtype):
+    inputs = subnormal(shape, dtype)
+    expected = bits_of_views(inputs, 1)
+    for (name, wanted), n in itertools.product(MODES.items(), (1, 3)):
+        with mode.of(wanted):
+            found = bits_of_views(inputs, n)
+            left = mode.read()
+        assert found == expected, f"{name}, {n} threads"
+        assert left & ~FLAGS == wanted, f"{name}, {n} threads"
+
+
 def test_subnormals_are_there(mode):
     """The inputs of the test before show a mode that flushes: NumPy's own products do."""
     for dtype in (np.float32, np.float64):

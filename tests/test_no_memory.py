@@ -141,3 +141,49 @@ def test_pieces(tmp_path):
     """Of those that sum over rows; the others need none."""
     library = shared_library(Path(__file__).with_name("failing_malloc.c"), tmp_path, "-ldl")
     assert in_fresh_python(PIECES, LD_PRELOAD=str(library)) == "right"
+
+
+VIEWS = """
+import ctypes, numpy as np, lnfast
+names = "calls_to_failure", "calls", "blocks"
+libc = ctypes.CDLL(None)
+to_failure, calls, blocks = (ctypes.c_int.in_dll(libc, name) for name in names)
+x = np.random.default_rng(0).standard_normal((60, 40, 30)).astype(np.float32)
+mask, out, sum_out = x > 0, np.full_like(x, 7), np.full_like(x, 7)
+_, cache = lnfast.layer_norm_forward(x, axis=1, mask=mask)
+for name, call in dict(
+    axis=lambda n: lnfast.layer_norm(x, axis=1, out=out, num_threads=n),
+    mask=lambda n: lnfast.layer_norm(x, 30, mask=mask, out=out, num_threads=n),
+    sum=lambda n: lnfast.add_layer_norm(
+        x, x[:1, :, :1], 30, out=out, sum_out=sum_out, num_threads=n
+    ),
+    plain=lambda n: lnfast.add_layer_norm(x, x, 30, out=out, sum_out=sum_out, num_threads=n),
+    backward=lambda n: lnfast.layer_norm_backward(x, cache, ds=x, out=out, num_threads=n),
+    adaptive=lambda n: lnfast.layer_norm_backward(
+        x, lnfast.layer_norm_forward(x, 30, x[:, :1])[1], out=out, num_threads=n
+    ),
+    half=lambda n: lnfast.layer_norm(x.astype(np.float16), 30, num_threads=n),
+).items():
+    for n in (1, 3):
+        calls.value = to_failure.value = 0
+        call(n)
+        wanted = calls.value
+        out[...] = sum_out[...] = 7
+        for number in range(1, wanted + 1):
+            to_failure.value = number
+            try:
+                call(n)
+            except MemoryError as error:
+                assert "to gather" in str(error), repr(error)
+            else:
+                raise AssertionError(name)
+            assert (out == 7).all() and (sum_out == 7).all() and blocks.value == 0, name
+        assert wanted == {"adaptive": 2, "plain": 0}.get(name, 1), (name, wanted)
+print("right")
+"""
+
+
+def test_views(tmp_path):
+    """Room to gather rows in, and their sums, in one piece; none where nothing is gathered."""
+    library = shared_library(Path(__file__).with_name("failing_malloc.c"), tmp_path, "-ldl")
+    assert in_fresh_python(VIEWS, LD_PRELOAD=str(library)) == "right"

@@ -127,6 +127,20 @@ def test_other_threads_run_during_a_call(function, num_threads):
     assert lets_others_run(lambda: getattr(lnfast, function)(*arguments, num_threads=num_threads))
 
 
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_other_threads_run_while_rows_are_gathered(num_threads):
+    x = np.random.default_rng(0).standard_normal((2048, 1000)) * 1e300
+    live = x > -1e300
+    _, cache = lnfast.layer_norm_forward(x, 1000, mask=live)
+    for name, call in {
+        "axis": lambda n: lnfast.layer_norm(x, axis=0, num_threads=n),
+        "mask": lambda n: lnfast.layer_norm(x, 1000, mask=live, num_threads=n),
+        "residual": lambda n: lnfast.add_layer_norm(x, x, 1000, num_threads=n),
+        "backward": lambda n: lnfast.layer_norm_backward(x, cache, num_threads=n),
+    }.items():
+        assert lets_others_run(lambda call=call: call(num_threads)), name
+
+
 @pytest.mark.parametrize("n", [2, 3, 16, 100, 10_000])
 @pytest.mark.parametrize("shape", [*SHAPES, (2, 50_000), (1, 8)])
 def test_a_given_number_is_taken_and_does_not_show(n, shape):
