@@ -1,6 +1,7 @@
 """What the family adds, beside what a user would do without it: residual, masks, axes, half types.
 
-    python benchmarks/family.py [residual mask axis adaptive half] [--seconds 2] [--dtype float32]
+    python benchmarks/family.py [residual mask axis adaptive half axis-backward half-backward]
+                                [--seconds 2] [--dtype float32]
 
 For each case three calls in turns, on all threads: lnfast with the feature, lnfast without it
 (`plain`: the contiguous call of the same size, or in float32), and what one writes in PyTorch
@@ -185,12 +186,62 @@ def half(dtype, torch):
             yield f"{rows}×{cols} {name}", check(calls, few=1000)
 
 
+def axis_backward(dtype, torch):
+    for shape in IMAGES:
+        x, dy, (weight, bias) = *numbers((2, *shape), dtype), numbers((2, shape[1]), dtype, 2)
+        last = [np.ascontiguousarray(a.transpose(0, 2, 3, 1)) for a in (x, dy)]
+        cache = lnfast.layer_norm_forward(x, None, weight, bias, axis=1)[1]
+        of_last = lnfast.layer_norm_forward(last[0], None, weight, bias)[1]
+        calls = {
+            "lnfast": lambda dy=dy, cache=cache: lnfast.layer_norm_backward(dy, cache),
+            "plain": lambda dy=last[1], cache=of_last: lnfast.layer_norm_backward(dy, cache),
+        }
+        if torch:
+            t = [torch.from_numpy(a) for a in (dy, x, weight, bias)]
+            mean, rstd = (torch.from_numpy(a.astype(dtype)) for a in (of_last.mean, of_last.rstd))
+            calls["PyTorch"] = lambda t=t, mean=mean, rstd=rstd, torch=torch: (
+                torch.ops.aten.native_layer_norm_backward(
+                    *(a.permute(0, 2, 3, 1).contiguous() for a in t[:2]),
+                    *(t[2].shape, mean, rstd, t[2], t[3], [True, True, True]),
+                )[0]
+                .permute(0, 3, 1, 2)
+                .contiguous()
+            )
+        yield f"{'×'.join(map(str, shape))} {dtype}, axis 1", check(calls)
+
+
+def half_backward(dtype, torch):
+    """Plain: in float32."""
+    for rows, cols in ROWS:
+        wide, dy = numbers((2, rows, cols), "f4")
+        weight, bias = numbers((2, cols), "f4", 2)
+        half = wide.astype(np.float16)
+        half_dy = dy.astype(np.float16)
+        cache = lnfast.layer_norm_forward(half, None, weight, bias)[1]
+        of_wide = lnfast.layer_norm_forward(wide, None, weight, bias)[1]
+        calls = {
+            "lnfast": lambda dy=half_dy, cache=cache: lnfast.layer_norm_backward(dy, cache),
+            "plain": lambda dy=dy, cache=of_wide: lnfast.layer_norm_backward(dy, cache),
+        }
+        if torch:
+            t = [torch.from_numpy(a).half() for a in (half_dy, half, weight, bias)]
+            _, mean, rstd = torch.native_layer_norm(t[1], t[2].shape, t[2], t[3], EPS)
+            calls["PyTorch"] = lambda t=t, mean=mean, rstd=rstd, torch=torch: (
+                torch.ops.aten.native_layer_norm_backward(
+                    *(t[0], t[1], t[2].shape, mean, rstd, t[2], t[3], [True, True, True])
+                )
+            )
+        yield f"{rows}×{cols} float16", check(calls, few=1000)
+
+
 FEATURES = {
     "residual": residual,
     "mask": mask,
     "axis": axis,
     "adaptive": adaptive,
     "half": half,
+    "axis-backward": axis_backward,
+    "half-backward": half_backward,
 }
 
 if __name__ == "__main__":
