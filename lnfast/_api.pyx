@@ -19,6 +19,7 @@ from plain cimport (
     PyArray_DATA, is_apart_for_dx, is_like, is_plain, is_plain_out, is_plain_sum, is_same_or_apart, overlap, plain_mask,
     plain_threads,
 )
+from results cimport empty_like, empty_of_cols, empty_of_rows, empty_parameter, empty_statistic
 from steady cimport (
     Order, are_last, are_lengths, find_order, is_row_statistic, is_steady, is_steady_gradient, is_steady_mask, is_steady_parameter,
     order_as,
@@ -43,24 +44,6 @@ cdef extern from * nogil:
     #endif
     """
     const char ln_compiler[]
-
-cdef inline cnp.ndarray empty_like(cnp.ndarray x):
-    return cnp.PyArray_EMPTY(cnp.PyArray_NDIM(x), cnp.PyArray_DIMS(x), cnp.PyArray_TYPE(x), 0)
-
-
-cdef inline cnp.ndarray empty_statistic(cnp.ndarray x, int axes):
-    """For a mean or rstd: float64, x's shape with 1 for each normalised axis."""
-    cdef cnp.npy_intp dims[64]
-    cdef int axis, ndim = cnp.PyArray_NDIM(x)
-    for axis in range(ndim):
-        dims[axis] = cnp.PyArray_DIM(x, axis) if axis < ndim - axes else 1
-    return cnp.PyArray_EMPTY(ndim, dims, cnp.NPY_FLOAT64, 0)
-
-
-cdef inline cnp.ndarray empty_parameter(cnp.ndarray x, int axes):
-    """For a dweight or dbias: x's dtype, the shape of its last axes."""
-    cdef int lead = cnp.PyArray_NDIM(x) - axes
-    return cnp.PyArray_EMPTY(axes, cnp.PyArray_DIMS(x) + lead, cnp.PyArray_TYPE(x), 0)
 
 
 cdef object normalize(int norm, object x, object normalized_shape, object weight, object bias, object eps, object axis,
@@ -213,24 +196,6 @@ cdef inline object cast(object parameter, int dtype):
         return parameter
     with np.errstate(all="ignore"):
         return cnp.PyArray_Cast(<cnp.ndarray> parameter, dtype)
-
-
-cdef inline cnp.ndarray empty_of_rows(cnp.ndarray x, const Order *order):
-    """For a mean or rstd: float64, x's shape with 1 for each normalised axis."""
-    cdef cnp.npy_intp dims[64]
-    cdef int i
-    for i in range(order.ndim):
-        dims[order.axes[i]] = cnp.PyArray_DIM(x, order.axes[i]) if i < order.ndim - order.count else 1
-    return cnp.PyArray_EMPTY(order.ndim, dims, cnp.NPY_FLOAT64, 0)
-
-
-cdef inline cnp.ndarray empty_of_cols(cnp.ndarray x, const Order *order, int dtype):
-    """For a dweight or dbias."""
-    cdef cnp.npy_intp dims[64]
-    cdef int i
-    for i in range(order.count):
-        dims[i] = cnp.PyArray_DIM(x, order.axes[order.ndim - order.count + i])
-    return cnp.PyArray_EMPTY(order.count, dims, dtype, 0)
 
 
 cdef tuple differentiate_steady(int norm, object dy, tuple cache, object ds, int asked, int threads):
