@@ -16,7 +16,6 @@ Array = NDArray[Any]
 Axes = tuple[int, ...]
 Shape = tuple[int, ...]
 
-
 INTS = "an int or a sequence of ints"
 
 

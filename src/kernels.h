@@ -122,7 +122,7 @@ typedef struct {
     ln_view x;            /* in   (rows, cols)                                                          */
     ln_view residual;     /* in   (rows, cols), x's dtype                                               */
     ln_view mask;         /* in   (rows, cols), bytes: 0 hides                                          */
-    ln_view weight, bias; /* in   (rows, cols), x's dtype or the table's                  */
+    ln_view weight, bias; /* in   (rows, cols), x's dtype or the table's                                */
     ptrdiff_t rows, cols; /* in   ≥ 1                                                                   */
     ptrdiff_t block;      /* in   rows gathered at a time: ln_block_rows                                */
     double eps;           /* in   ≥ 0, finite                                                           */
@@ -135,7 +135,7 @@ typedef struct {
 typedef struct {
     ln_view x, dy;             /* in   (rows, cols)                                                          */
     ln_view mask;              /* in   (rows, cols), bytes: 0 hides                                          */
-    ln_view weight;            /* in   (rows, cols), x's dtype or the table's                  */
+    ln_view weight;            /* in   (rows, cols), x's dtype or the table's                                */
     ln_view ds;                /* in   (rows, cols): added to dx                                             */
     const double *mean, *rstd; /* in   (rows,)                                                               */
     ptrdiff_t rows, cols;      /* in   ≥ 1                                                                   */
@@ -148,6 +148,7 @@ typedef struct {
 typedef void ln_forward_views(const ln_forward_plan *plan, ptrdiff_t first, ptrdiff_t last, void *room);
 /* … which must be one whole block, of one row of weight; sums: out (planes, cols), or NULL */
 typedef void ln_backward_views(const ln_backward_plan *plan, ptrdiff_t first, ptrdiff_t last, void *room, double *sums);
+
 /* The pieces that layer norm splits into (lnfast/split.py), and derivatives of it and of its backward pass (lnfast/derivatives.py),
  * each a kernel of its own. */
 enum {
