@@ -50,7 +50,8 @@ try:
     {call}
     print("nobody was interrupted")
 except KeyboardInterrupt:
-    assert time.perf_counter() - sent[0] > 0.001, "the signal did not meet the call"
+    if time.perf_counter() - sent[0] <= 0.001:
+        sys.exit("missed")
     assert np.array_equal(out, np.broadcast_to({result}, out.shape))
     assert np.array_equal(lnfast.layer_norm(x[:9], 1000), np.repeat(y, 9, axis=0))
     print("interrupted", flush=True)
@@ -65,7 +66,10 @@ CALLS = [
 @pytest.mark.parametrize(("call", "result"), CALLS)
 def test_a_call_that_is_met_ends_whole(call, result):
     """And the process then ends as Python's do, by the signal."""
-    done = fresh_python(LONG_CALL.format(call=call, result=result))
+    for _ in range(3):  # a busy machine may hold back either thread until the call has ended
+        done = fresh_python(LONG_CALL.format(call=call, result=result))
+        if done.stderr != "missed\n":
+            break
     assert (done.stdout, done.returncode) == ("interrupted\n", -signal.SIGINT), done.stderr
     assert done.stderr.endswith("KeyboardInterrupt\n")
 
