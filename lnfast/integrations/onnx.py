@@ -61,9 +61,10 @@ class LayerNormalization(OpRun):
         x: Array,
         weight: Array,
         bias: Array | None = None,
-        axis: int = -1,
-        epsilon: SupportsFloat = 1e-5,
-        stash_type: int = TensorProto.FLOAT,
+        *,
+        axis: int,
+        epsilon: SupportsFloat,
+        stash_type: int,
     ) -> tuple[Array, ...]:
         refuse_other_stash_types(stash_type)
         normalized_shape = trailing_shape(x, axis)
@@ -90,9 +91,10 @@ class RMSNormalization(OpRun):
         self,
         x: Array,
         weight: Array,
-        axis: int = -1,
-        epsilon: SupportsFloat = 1e-5,
-        stash_type: int = TensorProto.FLOAT,
+        *,
+        axis: int,
+        epsilon: SupportsFloat,
+        stash_type: int,
     ) -> tuple[Array]:
         refuse_other_stash_types(stash_type)
         dtype = weight.dtype
