@@ -84,8 +84,9 @@ def assert_exact(y, x, axis, scale, bias, epsilon=1e-5, *, centred=True):
 
 
 def test_cases_are_there():
-    assert len(CASES) == 38
-    assert [case.model.graph.node[0].op_type for case in CASES].count(NAMES[0]) == 19
+    """As many of each as onnx 1.18 has; a later one may have more."""
+    found = [case.model.graph.node[0].op_type for case in CASES]
+    assert min(map(found.count, NAMES)) >= 19
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.removeprefix("test_"))
