@@ -205,8 +205,9 @@ def test_rms_norm_in_float32_is_rounded_once(names):
         def gradient(x, dy):
             return autograd.make_vjp(of_x)(x)[0](dy)
 
-        seconds = autograd.make_vjp(gradient, (0, 1))(x, dy.astype(dtype))[0]
-        return autograd.make_jvp(of_x)(x)(tangent)[1], *seconds(tangent)
+        operands = x, dy.astype(dtype)
+        seconds = (autograd.make_vjp(gradient, n)(*operands)[0](tangent) for n in (0, 1))
+        return autograd.make_jvp(of_x)(x)(tangent)[1], *seconds
 
     for narrow, wide in zip(derivatives(np.float32), derivatives(np.float64), strict=True):
         assert (narrow.dtype, wide.dtype) == (np.float32, np.float64)

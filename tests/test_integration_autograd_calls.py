@@ -2,7 +2,7 @@
 
 import doctest
 import inspect
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -67,8 +67,8 @@ def test_each_pass_is_called_once(norm, calls):
     jvp, gradient = autograd.make_jvp(loss), autograd.grad(loss)
     assert calls_of(lambda *of: jvp(*of)(x)) == [forward, "jvp"]
     # The gradient of the gradient goes through both passes: backward, then forward.
-    product = autograd.make_hvp(loss)
-    assert calls_of(lambda *of: product(*of)[0](x)) == [
+    hessian = autograd.make_hvp(loss)
+    assert calls_of(lambda *of: hessian(*of)[0](x)) == [
         *(forward, backward),
         *("double_backward", backward),
     ]
@@ -79,25 +79,30 @@ def test_each_pass_is_called_once(norm, calls):
         *(backward, "double_backward"),
     ]
 
+    # The gradient of a tangent, for x and for the tangent of x.
+    def tangent(x, dx):
+        return autograd.make_jvp(lambda x: norm(x, 4, *parameters))(x)(dx)[1]
+
+    for argnum, last in ((0, "double_backward"), (1, backward)):
+        vjp = autograd.make_vjp(tangent, argnum)
+        assert calls_of(lambda x, *_, vjp=vjp: vjp(x, x)[0](x)) == [forward, "jvp", last]
+
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_no_third_order(norm):
-    message = "first and second order, not of the third"
-    x = numbers((3, 4), np.float64)
+@pytest.mark.parametrize("modes", list(product(["fwd", "rev"], repeat=3)))
+def test_no_third_order(norm, modes):
+    x, ones = numbers((3, 4), np.float64), np.ones((3, 4))
 
-    def third(x):
-        return autograd.elementwise_grad(
-            autograd.elementwise_grad(autograd.elementwise_grad(lambda x: norm(x, 4)))
-        )(x)
+    def derivative(function, mode):
+        if mode == "rev":
+            return lambda x: autograd.make_vjp(function)(x)[0](ones)
+        return lambda x: autograd.make_jvp(function)(x)(ones)[1]
 
-    with pytest.raises(NotImplementedError, match=message):
-        third(x)
-
-    def tangent(function):
-        return lambda x: autograd.make_jvp(function)(x)(np.ones((3, 4)))[1]
-
-    with pytest.raises(NotImplementedError, match=message):
-        tangent(tangent(tangent(lambda x: norm(x, 4))))(x)
+    first, second, third = modes
+    twice = derivative(derivative(lambda x: norm(x, 4), first), second)
+    assert twice(x).shape == (3, 4)
+    with pytest.raises(NotImplementedError, match="first and second order, not of the third"):
+        derivative(twice, third)(x)
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -1,7 +1,8 @@
 """Derivatives of RMSNorm along a direction, and of its backward pass, in plain float64 NumPy.
 
 For lnfast.integrations.autograd: what lnfast/derivatives.py has for layer norm, with its arguments
-(there is no bias: dbias and ddbias are None) and without its promises. Over trailing axes:
+(there is no bias: dbias and ddbias are None) and without its promises. Over trailing axes, with
+rstd and the parameters in float64, and so all else:
 
     xhat = x * rstd,    P(v) = rstd * (v - xhat * mean(v * xhat))       means over each group
 """
@@ -22,7 +23,7 @@ Array = NDArray[Any]
 def jvp(dx: ArrayLike | None, cache: RMSNormCache, dweight: ArrayLike | None, dbias: None) -> Array:
     """dy = P(dx) * weight + xhat * dweight"""
     xhat, weight = cache.x * cache.rstd, _parameter("weight", cache.weight, cache, 1)
-    dy = _project(_float64(dx), xhat, cache) * weight
+    dy = _project(_or_zero(dx), xhat, cache) * weight
     dy = dy + xhat * _parameter("dweight", dweight, cache, 0)
     return np.asarray(dy, cache.x.dtype)
 
@@ -42,7 +43,7 @@ def double_backward(
          - rstd * (xhat * mean(ddx * P(h)) + mean(h * xhat) * P(ddx) + mean(ddx * xhat) * P(h))
     gweight = sum(dy * P(ddx)),    h = dy * weight                      a sum over the groups
     """
-    ddx, dy, rstd = _float64(ddx), _float64(dy), cache.rstd
+    ddx, dy, rstd = _or_zero(ddx), np.asarray(dy), cache.rstd
     xhat, weight = cache.x * rstd, _parameter("weight", cache.weight, cache, 1)
     ddweight = _parameter("ddweight", ddweight, cache, 0)
     h = dy * weight
@@ -67,8 +68,8 @@ def _mean(v: Array, cache: RMSNormCache) -> Array:
     return np.asarray(v.sum(axis=axes, keepdims=True) / math.prod(cache.normalized_shape))
 
 
-def _float64(v: ArrayLike | None) -> Array:
-    return np.asarray(0 if v is None else v, np.float64)
+def _or_zero(v: ArrayLike | None) -> Array:
+    return np.asarray(0 if v is None else v)
 
 
 def _parameter(name: str, value: Any, cache: RMSNormCache, missing: int) -> Array:
