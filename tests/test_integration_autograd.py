@@ -215,6 +215,23 @@ def test_rms_norm_in_float32_is_rounded_once(names):
 
 
 @pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_all_derivatives_have_the_dtype_of_x(norm, dtype):
+    (other,) = {np.float32, np.float64} - {dtype}
+    x, weight = numbers((3, 4), dtype), numbers((4,), other)
+    function = of_operands(norm, ["x", "weight"], 4, 1e-5)
+
+    def gradient(x, weight):
+        return autograd.make_vjp(function)(x, weight)[0](x)
+
+    found = [
+        *autograd.make_jvp(function)(x, weight)(x.astype(other)),
+        *(autograd.make_vjp(of, n)(x, weight)[0](x) for of in (function, gradient) for n in (0, 1)),
+    ]
+    assert {array.dtype for array in found} == {np.dtype(dtype)}
+
+
+@pytest.mark.parametrize("norm", NORMS)
 def test_half_types_and_weights_of_samples_to_first_order(norm):
     x, dy = numbers((2, 2, 3, 5), np.float16)
     parameters = numbers((2, 2, 1, 5), np.float32, 1)[: 2 if norm is layer_norm else 1]

@@ -50,10 +50,11 @@ def layer_norm(
     Notes
     -----
     The statistics of x are computed once, in the forward pass. All gradients come from one call of
-    `lnfast.layer_norm_backward`, which computes those that are asked for; they have its bits, and
-    so the dtype of x. Forward mode and second derivatives come from `lnfast.layer_norm_jvp` and
-    `lnfast.layer_norm_double_backward`: of float32 and float64, with one weight for all rows. x is
-    kept by reference and must not be changed in place before its derivatives have been computed.
+    `lnfast.layer_norm_backward`, which computes those that are asked for; they have its bits and
+    dtypes, which are x's for float32 and float64. Forward mode and second derivatives come from
+    `lnfast.layer_norm_jvp` and `lnfast.layer_norm_double_backward`: for float32 and float64, with
+    one weight for all rows. x is kept by reference and must not be changed in place before its
+    derivatives have been computed.
 
     Examples
     --------
