@@ -126,7 +126,9 @@ def test_copies_compute_by_lnfast():
 CONFIG = '[model]\n@layers = "lnfast.LayerNorm.v1"\nnI = 5'
 
 
-def test_named_by_a_config():
+def test_named_by_a_config(monkeypatch):
+    """Registered by the import, whatever the installed package says."""
+    monkeypatch.setattr(thinc.registry.layers, "entry_points", False)
     model = thinc.registry.resolve(thinc.Config().from_str(CONFIG))["model"]
     assert model.get_dim("nO") == 5
     assert use_lnfast(model, False) == 1
@@ -260,12 +262,24 @@ def test_components_that_share_a_model():
     assert use_lnfast(pipeline, False) == 4
 
 
+def test_other_layers_of_that_name_are_left_alone():
+    assert use_lnfast(thinc.Model("layernorm", lambda model, X, is_train: (X, None))) == 0
+
+
 def test_nodes_on_a_gpu_are_left_alone():
     model = network()
     for node in model.walk():
         node.ops = thinc.CupyOps()
     assert use_lnfast(model) == 0
     assert sum(node._func is layernorm.forward for node in model.walk()) == 2
+
+
+def test_nodes_moved_to_a_gpu_are_given_back():
+    model = network()
+    use_lnfast(model)
+    for node in model.walk():
+        node.ops = thinc.CupyOps()
+    assert use_lnfast(model, False) == 2
 
 
 def test_arrays_on_a_gpu_go_to_thinc(monkeypatch):
