@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from differences import assert_gradients, disturb
 
 for package in ("matplotlib", "tqdm"):
     pytest.importorskip(package, reason=f"{package} is missing: pip install 'lnfast[examples]'")
@@ -87,33 +88,6 @@ def test_no_images(tmp_path, monkeypatch):
 # What they learn with
 
 
-def assert_gradients(compute_loss, parameters):
-    """Each gradient is what central differences in float64 find.
-
-    With a step of ε^⅓ they are off by some ε^⅔ (4e-11) times the third derivative, and by the
-    rounding of a loss of order one over the step (4e-11).
-    """
-    step = np.finfo(np.float64).eps ** (1 / 3)
-    for parameter, gradient in parameters:
-        found = np.empty_like(gradient)
-        for place in np.ndindex(parameter.shape):
-            value = parameter[place]
-            parameter[place] = value + step
-            above = compute_loss()
-            parameter[place] = value - step
-            below = compute_loss()
-            parameter[place] = value
-            found[place] = (above - below) / (2 * step)
-        assert np.abs(gradient).max() > 1e-4
-        np.testing.assert_allclose(gradient, found, rtol=0, atol=1e-8)
-
-
-def disturb(layer, rng):
-    """Parameters that differ from element to element, gains and biases too."""
-    for _, parameter, _ in layer.parameters():
-        parameter += rng.normal(0, 0.2, parameter.shape)
-
-
 @pytest.mark.parametrize("variant", classifier.VARIANTS)
 def test_gradients_of_classifier(rng, variant):
     model = classifier.build(variant, 6, 5, rng, hidden=(7, 6), dtype=np.float64)
@@ -138,40 +112,6 @@ def test_gradients_of_retrieval(rng, variant):
     assert_gradients(lambda: retrieval.differentiate(encoders, retrieval.halves(x)), gradients)
 
 
-@pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-12), (np.float32, 1e-5)])
-def test_batch_norm_is_pytorchs(rng, dtype, tolerance):
-    torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install torch")
-    ours = network.BatchNorm(7, momentum=0.3, dtype=dtype)
-    disturb(ours, rng)
-    theirs = torch.nn.BatchNorm1d(7, momentum=0.3, dtype=getattr(torch, np.dtype(dtype).name))
-    with torch.no_grad():
-        theirs.weight[:], theirs.bias[:] = torch.tensor(ours.weight), torch.tensor(ours.bias)
-
-    def assert_same(mine, other):
-        assert mine.dtype == dtype
-        other = other.detach().numpy()
-        np.testing.assert_allclose(mine, other, rtol=tolerance, atol=tolerance)
-
-    for rows in (5, 2, 9):  # gradients add up and statistics run over the batches
-        x, dy = rng.normal(1, 2, (2, rows, 7)).astype(dtype)
-        y, cache = ours.forward(x)
-        there = torch.tensor(x, requires_grad=True)
-        expected = theirs(there)
-        expected.backward(torch.tensor(dy))
-        assert_same(y, expected)
-        assert_same(ours.backward(dy, cache), there.grad)
-    assert_same(ours.grad_weight, theirs.weight.grad)
-    assert_same(ours.grad_bias, theirs.bias.grad)
-    assert_same(ours.running_mean, theirs.running_mean)
-    assert_same(ours.running_var, theirs.running_var)
-    assert_same(ours(x), theirs.eval()(torch.tensor(x)))
-
-
-def test_batch_norm_needs_two_rows():
-    with pytest.raises(ValueError, match="at least 2 rows to train on, got 1"):
-        network.BatchNorm(3).forward(np.ones((1, 3), np.float32))
-
-
 def test_running_statistics_forget_over_the_same_examples():
     momenta = {
         batch: classifier.build("batch norm", 4, batch, np.random.default_rng()).layers[1].momentum
@@ -179,28 +119,6 @@ def test_running_statistics_forget_over_the_same_examples():
     }
     assert momenta[128] == pytest.approx(0.1)
     assert (1 - momenta[4]) ** 32 == pytest.approx(1 - momenta[128])
-
-
-def test_adam_is_pytorchs(rng):
-    torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install torch")
-    layer = network.Dense(3, 2, rng, dtype=np.float64)
-    optimizer = network.Adam([layer], rate=0.01)
-    weight = torch.nn.Parameter(torch.tensor(layer.weight))
-    theirs = torch.optim.Adam([weight], lr=0.01)
-    for _ in range(5):
-        layer.grad_weight[...] = rng.standard_normal((3, 2))
-        weight.grad = torch.tensor(layer.grad_weight)
-        optimizer.step()
-        theirs.step()
-    # Within the two places of eps: ours is added before the second moment's bias is corrected
-    np.testing.assert_allclose(layer.weight, weight.detach().numpy(), rtol=0, atol=1e-6)
-
-
-def test_adam_keeps_float32(rng):
-    layer = network.Dense(3, 2, rng)
-    optimizer = network.Adam([layer])
-    optimizer.step()
-    assert {moment.dtype for pair in optimizer.moments for moment in pair} == {np.dtype("f4")}
 
 
 def test_ranking_loss_by_its_definition(rng):
@@ -291,6 +209,25 @@ def test_classifier_learns(rng):
     for (_, batch), (run,) in classifier.compare(data, 40, range(1), rate=1e-2).items():
         assert run.accuracy[-1] > 90, batch
         assert run.loss[-1] < run.loss[0]
+
+
+@pytest.mark.parametrize("variant", retrieval.VARIANTS)
+def test_retrieval_learns(rng, variant):
+    half = rng.random((300, 2, 4), np.float32)
+    x, labels = np.concatenate([half, 1 - half], axis=1), np.zeros(300, int)
+    data = images.Images("negatives", x[:250], labels[:250], x[250:], labels[250:])
+    (points,) = retrieval.compare(data, 100, range(1), rate=1e-2)[variant]
+    assert [point.steps for point in points] == list(range(5, 101, 5))
+    assert points[-1].loss < 0.1 * points[0].loss
+    assert points[-1].recall_1 > 80 and points[-1].mean_rank < 2
+
+
+def test_retrieval_measures(monkeypatch, noise, rng):
+    monkeypatch.setattr(retrieval, "rank", lambda scores: np.array([1, 4, 5, 8, 10, 11, 20, 21]))
+    encoders = retrieval.build("plain", noise.train, rng)
+    order = experiment.shuffle(200, 1, retrieval.BATCH, rng)
+    (point,) = retrieval.train(encoders, noise, order, retrieval.RATE)
+    assert point[-4:] == (12.5, 37.5, 62.5, 10.0)
 
 
 # How they are run
