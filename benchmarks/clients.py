@@ -54,15 +54,17 @@ def main():
     machine = look_around([], lnfast.get_num_threads())
     for module in modules:
         machine.versions.update(programs.versions(module))
-    print(*describe(machine), sep="\n")
-    print(*heading(), sep="\n")
+    print(*describe(machine), "", sep="\n")
+    form = form_of(modules)
+    print(form.format("", "", "layer", "", "its share", "", "ms a run", "").rstrip())
+    print(form.format("program", "what a run does", "norms", *SIDES, *SIDES, "ratio"))
     rows = []
     for module in modules:
         if packages := programs.missing(module):
             print(f"{module.NAME}: not installed ({', '.join(packages)})")
         else:
             rows.append(measure(module, arguments.repeat))
-            print(line(rows[-1]), flush=True)
+            print(form.format(*cells(rows[-1])), flush=True)
     if arguments.json:
         report = {"machine": asdict(machine), "programs": [asdict(row) for row in rows]}
         arguments.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
@@ -111,19 +113,17 @@ def seconds_of(run):
     return perf_counter() - start
 
 
-def heading():
-    yield f"\n{'':<82}{'layer norm':>10}{'its share':>18}{'ms a run':>20}"
-    yield (
-        f"{'program':<34}{'what a run does':<48}{'calls':>10}"
-        + "".join(f"{side:>{width}}" for width in (9, 10) for side in SIDES)
-        + f"{'ratio':>8}"
-    )
+def form_of(modules):
+    """A format for a line of the table, wide enough for the words of these programs."""
+    name, what = (max(len(getattr(m, word)) for m in modules) for word in ("NAME", "WHAT"))
+    return f"{{:<{name}}}  {{:<{what}}}{{:>8}}{{:>10}}{{:>9}}{{:>11}}{{:>9}}{{:>8}}"
 
 
-def line(row):
-    shares = "".join(f"{row.shares[side]:>9.1%}" for side in SIDES)
-    times = "".join(f"{row.seconds[side] * 1e3:>10,.1f}" for side in SIDES)
-    return f"{row.name:<34}{row.what:<48}{row.calls:>10,}{shares}{times}{row.ratio:>8.2f}"
+def cells(row):
+    yield from (row.name, row.what, f"{row.calls:,}")
+    yield from (f"{row.shares[side]:.1%}" for side in SIDES)
+    yield from (f"{row.seconds[side] * 1e3:,.1f}" for side in SIDES)
+    yield f"{row.ratio:.2f}"
 
 
 if __name__ == "__main__":

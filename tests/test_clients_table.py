@@ -37,7 +37,7 @@ class Program:
         return [Layer().norm(x + Layer().norm(x))]
 
     def timed_layer_norm(self):
-        return programs.timed(Layer, "norm")
+        return programs.timed((Layer, "norm"))
 
     def compare(self, before, after):
         np.testing.assert_allclose(*before, *after, rtol=1e-14)
@@ -114,7 +114,7 @@ def test_what_is_missing_is_named(run):
     modules = {"one": described(packages=("numpy", "no_such_package")), "two": described()}
     lines = run(modules, "--repeat", 1)
     assert lines[-2] == "a stub: not installed (no_such_package)"
-    assert lines[-1].startswith("a stub    ")
+    assert lines[-1].startswith("a stub  normalises 12")
 
 
 def test_only_the_programs_that_are_named(run):
@@ -153,7 +153,7 @@ def test_another_number_of_calls_is_an_error(monkeypatch):
 
 
 def test_stopwatch():
-    with programs.timed(Layer, "norm") as stopwatch:
+    with programs.timed((Layer, "norm")) as stopwatch:
         with pytest.raises(AttributeError):
             Layer().norm(None)
         assert Layer.norm.__name__ == "norm"

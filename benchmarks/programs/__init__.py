@@ -4,19 +4,19 @@ Every module here is one program. It imports its packages only in `Program`, so 
 listed without them, and has
 
     NAME        what the program is called
-    WHAT        what a run does, in one line
+    WHAT        what a run does, in a few words
     PACKAGES    the packages that it needs, by the names that are imported
-    Program     the program with model and inputs loaded, and of it
-        swap()                 while inside, lnfast does its layer norm: one function or one layer
-                               of the program is replaced, all else is as it was installed
-        run()                  one whole unit of work; returns the answers, arrays and strings,
-                               which are the same at every run
-        timed_layer_norm()     while inside, the layer norm in force is timed; gives a Stopwatch
-        compare(before, after) AssertionError where answers differ by more than two correct layer
-                               norms can explain; the tolerance and its reason stand there
+    Program     the program, model and inputs loaded, with these methods
+
+    swap()                    while inside, lnfast does its layer norm: one function or one layer of
+                              the program is replaced, all else is as it was installed
+    run()                     one whole unit of work; returns its answers, the same at every run
+    timed_layer_norm()        while inside, the layer norm in force is timed: gives a Stopwatch
+    compare(before, after)    AssertionError where answers differ by more than two right layer norms
+                              explain; the tolerance stands there with its reason
 """
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from importlib import import_module
 from importlib.metadata import packages_distributions, version
@@ -66,8 +66,10 @@ class Stopwatch:
 
 
 @contextmanager
-def timed(owner, *names):
-    """A Stopwatch on those functions of a module or class while inside."""
+def timed(*functions):
+    """A Stopwatch on functions, each given as its owner and its name there, while inside."""
     stopwatch = Stopwatch()
-    with patch.multiple(owner, **{n: stopwatch.around(getattr(owner, n)) for n in names}):
+    with ExitStack() as stack:
+        for owner, name in functions:
+            stack.enter_context(patch.object(owner, name, stopwatch.around(getattr(owner, name))))
         yield stopwatch

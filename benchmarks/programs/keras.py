@@ -70,7 +70,7 @@ class Program:
         return [self.model.predict(self.tokens, verbose=0)]
 
     def timed_layer_norm(self):
-        return timed(self.nn, "_layer_normalization")
+        return timed((self.nn, "_layer_normalization"))
 
     def compare(self, before, after):
         # Two layer norms a block, each within 3 epsilons of exact here, within some 5 in float32

@@ -68,7 +68,8 @@ class Program:
         return model
 
     def timed_layer_norm(self):
-        return timed(self.layers.LayerNormalization, "forward_pass", "backward_pass")
+        layer = self.layers.LayerNormalization
+        return timed((layer, "forward_pass"), (layer, "backward_pass"))
 
     def compare(self, before, after):
         compare(before, after, EPOCHS * SAMPLES // BATCH)

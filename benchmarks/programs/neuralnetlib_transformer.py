@@ -70,7 +70,8 @@ class Program:
         return neuralnetlib.train(model, layers, x, y, epochs=EPOCHS, batch_size=BATCH)
 
     def timed_layer_norm(self):
-        return timed(self.layers.AddNorm, "forward_pass", "backward_pass")
+        layer = self.layers.AddNorm
+        return timed((layer, "forward_pass"), (layer, "backward_pass"))
 
     def compare(self, before, after):
         neuralnetlib.compare(before, after, EPOCHS * SAMPLES // BATCH)

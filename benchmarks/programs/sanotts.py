@@ -54,7 +54,7 @@ class Program:
         return [self.phonemize(line, g2p=self.dictionary) for line in POEM.splitlines()]
 
     def timed_layer_norm(self):
-        return timed(self.model, "_layer_norm")
+        return timed((self.model, "_layer_norm"))
 
     def compare(self, before, after):
         # A phoneme is the largest of 63 scores, and no two are within rounding of one another here

@@ -49,7 +49,7 @@ class Program:
         return [self.encoder.encode(self.sentences)]
 
     def timed_layer_norm(self):
-        return timed(self.backend, "_layernorm")
+        return timed((self.backend, "_layernorm"))
 
     def compare(self, before, after):
         # Two layer norms follow one another. Each is within 3 epsilons of exact here, within some 5
