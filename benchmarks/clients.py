@@ -6,8 +6,8 @@
 Each program of `programs/` runs as it is installed and with its layer norm replaced by lnfast's,
 in turns, in one process; its answers are compared first. A time is the median over the turns, the
 ratio (before over after: above 1, lnfast is faster) the median over the ratios within a turn. Layer
-norm's share is taken in runs of their own, whose clock would slow the others. With programs that
-have a BLAS on all cores, OMP_WAIT_POLICY=passive keeps OpenMP's threads from spinning beside it.
+norm's share is taken in runs of their own, since reading the clock at each call takes time too.
+OMP_WAIT_POLICY=passive keeps the threads of lnfast from spinning beside those of NumPy's BLAS.
 """
 
 import argparse
@@ -52,8 +52,7 @@ def main():
         parser.error(f"no program: {', '.join(sorted(unknown))}")
     modules = [programs.load(name) for name in arguments.programs or programs.NAMES]
     machine = look_around([], lnfast.get_num_threads())
-    for module in modules:
-        machine.versions.update(programs.versions(module))
+    machine.versions.update(programs.versions(modules))
     print(*describe(machine), "", sep="\n")
     form = form_of(modules)
     print(form.format("", "", "layer", "", "its share", "", "ms a run", "").rstrip())

@@ -5,11 +5,15 @@ The programs are those of benchmarks/programs that are installed; swaps.py tries
 
 import sys
 from importlib import reload
+from pathlib import Path
 
+import numpy as np
 import programs
 import pytest
+from runs import fresh_python
 from swaps import FAULTS, try_program
 
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 TRAINING = "neuralnetlib", "neuralnetlib_transformer"
 
 
@@ -26,18 +30,17 @@ def test_the_same_answers(trial):
 
 
 def test_every_layer_norm_is_lnfasts(trial):
-    assert trial.calls["before"] == trial.calls["after"] > 0
-    assert trial.of_lnfast["after"].total() == trial.calls["after"]
+    assert trial.before.calls == trial.after.calls == trial.after.of_lnfast.total() > 0
 
 
 def test_the_program_is_as_it_was(trial):
-    assert trial.restored
-    assert trial.of_lnfast["before"].total() == trial.of_lnfast["again"].total() == 0
+    np.testing.assert_equal(trial.again.answers, trial.before.answers)
+    assert trial.before.of_lnfast.total() == trial.again.of_lnfast.total() == 0
 
 
 def test_training_goes_backward_through_lnfast(trial):
-    backward = trial.of_lnfast["after"]["layer_norm_backward"]
-    assert backward == (trial.calls["after"] / 2 if trial.name in TRAINING else 0)
+    backward = trial.after.of_lnfast["layer_norm_backward"]
+    assert backward == (trial.after.calls / 2 if trial.name in TRAINING else 0)
 
 
 def test_faults_are_noticed(trial):
@@ -56,3 +59,21 @@ def test_listed_without_its_packages(name, monkeypatch):
     assert programs.missing(module) == list(module.PACKAGES)
     with pytest.raises(ImportError):
         module.Program()
+
+
+@pytest.mark.skipif(
+    bool(programs.missing(programs.load("keras"))), reason="Keras or jax is not installed"
+)
+def test_keras_with_another_backend_is_an_error():
+    code = f"""
+    import sys
+    sys.path.append({str(BENCHMARKS)!r})
+    import keras
+    import programs.keras
+    try:
+        programs.keras.Program()
+    except RuntimeError as error:
+        print(error)
+    """
+    said = fresh_python(code, KERAS_BACKEND="jax").stdout
+    assert "backend jax: the NumPy backend needs a process of its own" in said

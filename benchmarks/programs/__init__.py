@@ -38,11 +38,11 @@ def missing(module):
     return [package for package in module.PACKAGES if find_spec(package) is None]
 
 
-def versions(module):
-    """The version of each installed distribution that has one of the program's packages."""
+def versions(modules):
+    """The version of each installed distribution that programs need."""
     names = packages_distributions()
-    found = {name for package in module.PACKAGES for name in names.get(package, ())}
-    return {name: version(name) for name in sorted(found)}
+    packages = [package for module in modules for package in module.PACKAGES]
+    return {name: version(name) for package in packages for name in names.get(package, ())}
 
 
 class Stopwatch:
