@@ -4,6 +4,7 @@ Programs are tried in processes of their own: what they import has threads that 
 tests fear, and Keras takes its backend when it is imported.
 """
 
+import os
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -41,8 +42,10 @@ class Trial:
 
 
 def try_program(name):
-    with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        return process.submit(_try, name).result()
+    # On a busy machine small matrix products on several threads take ten times as long
+    with patch.dict(os.environ, OPENBLAS_NUM_THREADS="1"):
+        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            return process.submit(_try, name).result()
 
 
 def _try(name):
