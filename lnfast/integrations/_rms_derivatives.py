@@ -1,80 +1,66 @@
-"""Derivatives of RMSNorm along a direction, and of its backward pass, in plain float64 NumPy.
+"""Derivatives of RMSNorm along a direction, and of its backward pass, by those of layer norm.
 
-For lnfast.integrations.autograd: what lnfast/derivatives.py has for layer norm, with its arguments
-(there is no bias: dbias and ddbias are None) and without its promises. Over trailing axes, with
-rstd and the parameters in float64, and so all else:
-
-    xhat = x * rstd,    P(v) = rstd * (v - xhat * mean(v * xhat))       means over each group
+The row (x, -x), twice as long, has mean 0 and the rstd of x: its layer norm is (y, -y), where
+weight stands twice. So it is with what is linear in a tangent (v, -v), and with the derivatives
+of all that. The first halves are RMSNorm's, with the bounds and the bits that lnfast promises for
+layer norm's.
 """
 
-import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+import lnfast
 from lnfast import _checks
-from lnfast._records import RMSNormCache
 
 Array = NDArray[Any]
 
 
-@np.errstate(all="ignore")
-def jvp(dx: ArrayLike | None, cache: RMSNormCache, dweight: ArrayLike | None, dbias: None) -> Array:
-    """dy = P(dx) * weight + xhat * dweight"""
-    xhat, weight = cache.x * cache.rstd, _parameter("weight", cache.weight, cache, 1)
-    dy = _project(_or_zero(dx), xhat, cache) * weight
-    dy = dy + xhat * _parameter("dweight", dweight, cache, 0)
-    return np.asarray(dy, cache.x.dtype)
+def jvp(
+    dx: Array | None, cache: lnfast.RMSNormCache, dweight: Array | None, dbias: None = None
+) -> Array:
+    """The tangent of y, as `lnfast.layer_norm_jvp` has it; there is no bias."""
+    dy = lnfast.layer_norm_jvp(_mirror(dx), _mirror_cache(cache), _repeat(dweight))
+    return _first_half(dy)
 
 
-@np.errstate(all="ignore")
 def double_backward(
-    ddx: ArrayLike | None,
-    ddweight: ArrayLike | None,
+    ddx: Array | None,
+    ddweight: Array | None,
     ddbias: None,
-    dy: ArrayLike,
-    cache: RMSNormCache,
+    dy: Array,
+    cache: lnfast.RMSNormCache,
 ) -> tuple[Array, Array, Array]:
-    """Gradients for dy, x and weight:
-
-    gdy = P(ddx) * weight + xhat * ddweight
-    gx = P(dy * ddweight)
-         - rstd * (xhat * mean(ddx * P(h)) + mean(h * xhat) * P(ddx) + mean(ddx * xhat) * P(h))
-    gweight = sum(dy * P(ddx)),    h = dy * weight                      a sum over the groups
-    """
-    ddx, dy, rstd = _or_zero(ddx), np.asarray(dy), cache.rstd
-    xhat, weight = cache.x * rstd, _parameter("weight", cache.weight, cache, 1)
-    ddweight = _parameter("ddweight", ddweight, cache, 0)
-    h = dy * weight
-    p_ddx, p_h = _project(ddx, xhat, cache), _project(h, xhat, cache)
-    gdy = p_ddx * weight + xhat * ddweight
-    gx = _project(dy * ddweight, xhat, cache) - rstd * (
-        xhat * _mean(ddx * p_h, cache)
-        + _mean(h * xhat, cache) * p_ddx
-        + _mean(ddx * xhat, cache) * p_h
+    """(gdy, gx, gweight), as `lnfast.layer_norm_double_backward` has them; there is no bias."""
+    gdy, gx, gweight = lnfast.layer_norm_double_backward(
+        _mirror(ddx), _repeat(ddweight), None, _mirror(dy), _mirror_cache(cache)
     )
-    gweight = (dy * p_ddx).sum(axis=tuple(range(cache.x.ndim - len(cache.normalized_shape))))
-    gdy, gx, gweight = (np.asarray(g, cache.x.dtype) for g in (gdy, gx, gweight))
-    return gdy, gx, gweight
+    return _first_half(gdy), _first_half(gx), _first_half(gweight)
 
 
-def _project(v: Array, xhat: Array, cache: RMSNormCache) -> Array:
-    return np.asarray(cache.rstd * (v - xhat * _mean(v * xhat, cache)))
+def _mirror_cache(cache: lnfast.RMSNormCache) -> lnfast.LayerNormCache:
+    """The record of (x, -x)."""
+    shape, weight = cache.normalized_shape, cache.weight
+    if weight is not None:  # here, for an error with the lengths that the caller knows
+        weight = _checks.parameter("weight", weight, shape, weight.dtype)
+    return lnfast.LayerNormCache(
+        _mirror(cache.x),
+        (*shape[:-1], 2 * shape[-1]),
+        _repeat(weight),
+        np.zeros_like(cache.rstd),
+        cache.rstd,
+    )
 
 
-def _mean(v: Array, cache: RMSNormCache) -> Array:
-    axes = tuple(range(-len(cache.normalized_shape), 0))
-    return np.asarray(v.sum(axis=axes, keepdims=True) / math.prod(cache.normalized_shape))
+def _mirror(v: Array | None) -> Any:
+    return None if v is None else np.concatenate([v, -v], axis=-1)
 
 
-def _or_zero(v: ArrayLike | None) -> Array:
-    return np.asarray(0 if v is None else v)
+def _repeat(v: Array | None) -> Any:
+    return None if v is None else np.concatenate([v, v], axis=-1)
 
 
-def _parameter(name: str, value: Any, cache: RMSNormCache, missing: int) -> Array:
-    """In float64; `missing` everywhere for None."""
-    dtype = np.dtype(np.float64)
-    if value is None:
-        return np.full(cache.normalized_shape, missing, dtype)
-    return _checks.parameter(name, np.asarray(value), cache.normalized_shape, dtype)
+def _first_half(v: Array) -> Array:
+    """A copy, which does not keep the other half in memory."""
+    return v[..., : v.shape[-1] // 2].copy()
