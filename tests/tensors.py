@@ -1,4 +1,4 @@
-"""Tensors for the tests of lnfast.integrations.torch, which are skipped where there is no PyTorch."""
+"""Tensors for the tests of lnfast.integrations.torch, which are skipped where PyTorch is not."""
 
 from itertools import product
 

@@ -5,6 +5,7 @@ test_integration_torch_operators.py. Models: test_integration_torch_modules.py.
 """
 
 import pytest
+from runs import in_fresh_python
 from tensors import (
     CASES,
     DTYPES,
@@ -19,6 +20,7 @@ from tensors import (
     draw_parameters,
     torch,
 )
+from torch._subclasses import FakeTensorMode
 from variants import assert_all_same_bits, assert_same_bits
 
 import lnfast
@@ -60,13 +62,16 @@ def test_bits(norm, given, dtype, beside, layout):
 
 
 def test_float64_statistics_are_kept():
-    x = draw(SHAPE, torch.float32)
+    """And are constants to autograd, which has their part in the gradient for input."""
+    x = draw(SHAPE, torch.float32).requires_grad_()
     y, mean, rstd = torch.ops.lnfast.layer_norm(x, NORMALIZED, None, None, EPS)
     known_y, cache = lnfast.layer_norm_forward(array(x), NORMALIZED, eps=EPS)
     assert_all_same_bits(map(array, (y, mean, rstd)), (known_y, cache.mean, cache.rstd))
+    assert [t.requires_grad for t in (y, mean, rstd)] == [True, False, False]
     y, rstd = torch.ops.lnfast.rms_norm(x, NORMALIZED, None, EPS)
     known_y, cache = lnfast.rms_norm_forward(array(x), NORMALIZED, eps=EPS)
     assert_all_same_bits(map(array, (y, rstd)), (known_y, cache.rstd))
+    assert [t.requires_grad for t in (y, rstd)] == [True, False]
 
 
 def address(array):
@@ -160,3 +165,79 @@ def test_default_eps_of_rms_norm(dtype):
     # Either is within 8 epsilons: a sum of 16, a root, a quotient
     few = 8 * torch.finfo(dtype).eps
     torch.testing.assert_close(ours.rms_norm(x, (16,)), theirs, rtol=few, atol=0)
+
+
+# Errors
+
+FLOATS = draw((3, 5), torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ((None, (5,)), TypeError, "input must be a tensor, not None"),
+        ((FLOATS.numpy(), (5,)), TypeError, "input must be a tensor, not ndarray"),
+        ((FLOATS, (5,), [1] * 5), TypeError, "weight must be a tensor, not list"),
+        ((FLOATS.long(), (5,)), TypeError, "input has dtype torch.int64: it must be one of"),
+        ((FLOATS.cfloat(), (5,)), TypeError, "input has dtype torch.complex64: it must be one of"),
+        ((FLOATS, (5,), FLOATS[0].double()), TypeError, "weight has dtype torch.float64, which"),
+        ((FLOATS, (5,), FLOATS[0].half()), TypeError, "weight has dtype torch.float16, which"),
+        ((FLOATS.double(), (5,), FLOATS[0]), TypeError, "float32, which does not go with input's"),
+        ((FLOATS.half(), (5,), FLOATS[0].bfloat16()), TypeError, "bfloat16, which does not go"),
+        ((FLOATS.to_sparse(), (5,)), TypeError, "input is sparse or nested: it must be dense"),
+        ((FLOATS, (5,), FLOATS[0].to_sparse()), TypeError, "weight is sparse or nested"),
+        ((FLOATS, 5), (TypeError, RuntimeError), "normalized_shape"),
+        ((FLOATS, ()), ValueError, "normalized_shape is empty"),
+        ((FLOATS, (4,)), ValueError, r"normalized_shape \(4,\) does not match the last axis"),
+        ((FLOATS, (5,), FLOATS[0, :4]), ValueError, r"weight .*\(5,\)"),
+    ],
+)
+@pytest.mark.parametrize("norm", NORMS)
+def test_errors(norm, arguments, kind, message):
+    with pytest.raises(kind, match=message):
+        getattr(ours, norm)(*arguments)
+
+
+def test_errors_of_bias_and_eps():
+    with pytest.raises(TypeError, match="bias has dtype torch.float64, which does not go"):
+        ours.layer_norm(FLOATS, (5,), bias=FLOATS[0].double())
+    with pytest.raises(ValueError, match="eps must be a finite number of at least 0, not -1.0"):
+        ours.layer_norm(FLOATS, (5,), eps=-1.0)
+    with pytest.raises(ValueError, match="eps must be a finite number of at least 0, not -1.0"):
+        ours.rms_norm(FLOATS, (5,), eps=-1.0)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_other_devices(norm):
+    """Fake tensors may pretend to be where there is nothing."""
+    with FakeTensorMode(), pytest.raises(TypeError, match="input is on cuda:0: lnfast computes on"):
+        getattr(ours, norm)(torch.empty(3, 5, device="cuda"), (5,))
+
+
+@pytest.mark.parametrize("package", ["torch", "ml_dtypes"])
+def test_missing_package(package):
+    code = f"""
+        import sys
+        sys.modules[{package!r}] = None
+        try:
+            import lnfast.integrations.torch
+        except ImportError as error:
+            print(error)
+    """
+    message = f"lnfast.integrations.torch needs {package}, which is not installed: "
+    assert in_fresh_python(code) == message + "pip install 'lnfast[torch]'"
+
+
+def test_threads_of_pytorch_bound_those_of_lnfast():
+    """Where the two have loaded one OpenMP between them, as PyTorch's wheels for Linux do."""
+    code = """
+        import lnfast.integrations.torch, torch
+        with open("/proc/self/maps") as maps:
+            libraries = {line.split()[-1] for line in maps if "omp" in line.rpartition("/")[2]}
+        torch.set_num_threads(1)
+        print(len(libraries), lnfast.get_num_threads())
+    """
+    libraries, threads = in_fresh_python(code, OMP_NUM_THREADS="2").split()
+    if libraries != "1":
+        pytest.skip(f"{libraries} OpenMP libraries in one process")
+    assert threads == "1"

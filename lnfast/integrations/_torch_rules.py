@@ -55,10 +55,11 @@ def parameter(input: Tensor, normalized_shape: Shape, weight: Tensor | None) -> 
 def statistic(input: Tensor, normalized_shape: Shape) -> Tensor:
     """A misfit is an error here too: where nothing is computed, nobody else would notice."""
     lead = input.ndim - len(normalized_shape)
-    if lead < 0 or tuple(input.shape[lead:]) != tuple(normalized_shape):
+    fits = tuple(input.shape[max(lead, 0) :]) == tuple(normalized_shape)
+    if not normalized_shape or not fits:
         raise ValueError(
-            f"normalized_shape {tuple(normalized_shape)} must be the trailing shape of input, "
-            f"which has shape {tuple(input.shape)}"
+            f"normalized_shape is {tuple(normalized_shape)}: it must be the trailing shape of "
+            f"input, whose shape is {tuple(input.shape)}"
         )
     shape = (*input.shape[:lead], *[1] * len(normalized_shape))
     return input.new_empty(shape, dtype=torch.float64)
