@@ -69,7 +69,8 @@ def layer_norm(
     does not take operators that are written in Python, torch.vmap takes them one by one.
     Second derivatives are there for float32 and float64.
 
-    Threads are lnfast's own: see `lnfast.set_num_threads`, and ``OMP_NUM_THREADS``.
+    Threads are as many as `lnfast.layer_norm` takes by default; torch.set_num_threads bounds them
+    where PyTorch and lnfast have loaded the same OpenMP library.
     """
     require(input, weight, bias)
     y: Tensor = operators.layer_norm(input, normalized_shape, weight, bias, eps)[0]
@@ -154,8 +155,9 @@ def swap_layer_norms(module: nn.Module) -> list[str]:
 
     Notes
     -----
-    In eval mode torch.nn.TransformerEncoderLayer may compute the whole layer in one operator that
-    takes the weights of its norms and passes them by: ``torch.backends.mha.set_fastpath_enabled``.
+    In eval mode and without gradients torch.nn.TransformerEncoderLayer may compute the whole layer
+    in one operator, which takes the weights of its norms and calls none of them;
+    ``torch.backends.mha.set_fastpath_enabled(False)`` prevents that.
     """
     return exchange(module, {nn.LayerNorm: LayerNorm, nn.RMSNorm: RMSNorm})
 
