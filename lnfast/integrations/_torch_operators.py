@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import lnfast
+from lnfast.integrations import _rms_derivatives
 from lnfast.integrations._missing import missing
 from lnfast.integrations._torch_rules import register_derivatives, register_shapes
 
@@ -161,22 +162,12 @@ def rms_norm_double_backward(
     ddx: Tensor | None,
     ddweight: Tensor | None,
 ) -> Tensors:
-    """By layer norm: of (x, -x), which has mean 0 and the rstd of x, it is (y, -y).
-
-    Likewise its derivatives, of (dy, -dy) and (ddx, -ddx); weight and ddweight come twice.
-    """
-
-    def doubled(tensor: Tensor | None, sign: int) -> Any:
-        array = to_array(tensor)
-        return None if array is None else np.concatenate([array, sign * array], axis=-1)
-
-    *lengths, last = normalized_shape
-    fields = doubled(weight, 1), np.zeros(rstd.shape), to_array(rstd)
-    cache = lnfast.LayerNormCache(doubled(input, -1), (*lengths, 2 * last), *fields)
-    gradients = lnfast.layer_norm_double_backward(
-        doubled(ddx, -1), doubled(ddweight, 1), None, doubled(dy, -1), cache
+    fields = to_array(weight), to_array(rstd)
+    cache = lnfast.RMSNormCache(to_array(input), tuple(normalized_shape), *fields)
+    gradients = _rms_derivatives.double_backward(
+        to_array(ddx), to_array(ddweight), None, to_array(dy), cache
     )
-    return tuple(to_tensor(gradient[..., :last].copy()) for gradient in gradients)
+    return tuple(map(to_tensor, gradients))
 
 
 register_shapes(layer_norm, layer_norm_backward, layer_norm_double_backward, statistics=2)
