@@ -48,6 +48,7 @@ class Run(NamedTuple):
 
 
 def build(variant, inputs, batch, rng, *, hidden=HIDDEN, dtype=np.float32):
+    """The network of a variant, for batches of `batch`."""
     norm = {
         "plain": None,
         "layer norm": partial(LayerNorm, dtype=dtype),
@@ -103,21 +104,18 @@ def print_table(runs, steps):
         accuracy = spread([run.accuracy[-1] for run in each], ".2f")
         print(f"{variant:12}{batch:6}{steps * LARGE // batch:8,}{seconds:9.2f}{accuracy:>19}")
 
-    print("\nSeed by seed, in percentage points (± standard error of the mean):\n")
-    print(f"{'':12}{'128 to 4, at the end':>22}{'over the curve':>18}", end="")
-    print("".join(f"{f'over plain, {batch}':>18}" for batch in BATCHES))
+    print("\nDifferences, seed by seed, percentage points (± standard error of the mean):\n")
+    print(f"{'':12}{'4 − 128, at the end':>22}{'over the curve':>18}", end="")
+    print("".join(f"{f'− plain, at {batch}':>18}" for batch in BATCHES))
     ends = {key: [run.accuracy[-1] for run in each] for key, each in runs.items()}
     for variant in VARIANTS:
-        moved = paired(ends[variant, SMALL], ends[variant, LARGE], "+.2f")
         apart = list(map(distance, runs[variant, SMALL], runs[variant, LARGE]))
-        print(f"{variant:12}{moved:>22}{paired(apart, [0] * seeds, '.2f'):>18}", end="")
-        print("".join(f"{over_plain(ends, variant, batch):>18}" for batch in BATCHES))
-
-
-def over_plain(ends, variant, batch):
-    if variant == "plain":
-        return ""
-    return paired(ends[variant, batch], ends["plain", batch], "+.2f")
+        moved = paired(ends[variant, SMALL], ends[variant, LARGE], "+.2f")
+        row = f"{variant:12}{moved:>22}{paired(apart, [0] * seeds, '.2f'):>18}"
+        if variant != "plain":
+            for batch in BATCHES:
+                row += f"{paired(ends[variant, batch], ends['plain', batch], '+.2f'):>18}"
+        print(row)
 
 
 def panels(runs):

@@ -187,7 +187,6 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     number = options.seeds or (2 if options.short else 100)
     entries = decide_all(range(options.seed, options.seed + number))
-
     print_table(entries, number)
 
 

@@ -56,10 +56,10 @@ def build(variant, data, rng, *, hidden=HIDDEN, outputs=OUTPUTS, dtype=np.float3
     ]
 
 
-def halves(images):
+def halves(x):
     """Upper and lower halves (count, pixels) of images (count, height, width)."""
-    middle = images.shape[1] // 2
-    return [half.reshape(len(images), -1) for half in (images[:, :middle], images[:, middle:])]
+    middle = x.shape[1] // 2
+    return [half.reshape(len(x), -1) for half in (x[:, :middle], x[:, middle:])]
 
 
 def to_sphere(x):
