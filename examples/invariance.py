@@ -1,6 +1,7 @@
 """What does the output of a normalised layer not change with? Table 1 of the layer norm paper.
 
     python examples/invariance.py
+    python examples/invariance.py --plot invariance.png
 
 Ba, Kiros, Hinton 2016, arXiv 1607.06450, section 5.1: six changes of the weights or of the data,
 three norms. Each entry is computed: a layer norm(x @ weight) * gain + bias, with eps 0 in float64,
@@ -13,8 +14,9 @@ and ends it. The largest change is printed as evidence.
 import argparse
 from typing import NamedTuple
 
+import matplotlib
 import numpy as np
-from experiment import positive
+from experiment import positive, progress
 from network import BatchNorm
 
 from lnfast import LayerNorm
@@ -155,10 +157,10 @@ def decide(normalize, change, seeds):
 
 def decide_all(seeds):
     """{(norm, change): Entry}"""
+    pairs = [(norm, change) for norm in NORMS for change in CHANGES]
     return {
         (norm, change): decide(NORMS[norm], CHANGES[change], seeds)
-        for norm in NORMS
-        for change in CHANGES
+        for norm, change in progress(pairs, "entries")
     }
 
 
@@ -177,6 +179,29 @@ def print_table(entries, number):
         print()
 
 
+def draw_table(path, entries):
+    """Save the table as a picture: a yes is dark."""
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(9, 3.2), layout="constrained")
+    invariant = [[entries[norm, change].invariant for change in CHANGES] for norm in NORMS]
+    axis.imshow(invariant, cmap="Blues", vmin=0, vmax=1.4, aspect="auto")
+    for row, norm in enumerate(NORMS):
+        for column, change in enumerate(CHANGES):
+            entry = entries[norm, change]
+            text = f"{'yes' if entry.invariant else 'no'}\n{entry.difference:.0e}"
+            colour = "white" if entry.invariant else "black"
+            axis.text(column, row, text, ha="center", va="center", color=colour)
+    axis.set_xticks(range(len(CHANGES)), [change.replace(" re-", "\nre-") for change in CHANGES])
+    axis.set_yticks(range(len(NORMS)), NORMS)
+    axis.set_title("Does the output stay? Below, the largest change of an element")
+    axis.tick_params(length=0)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    print(f"drawn: {path}")
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -184,10 +209,13 @@ def main(arguments=None):
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--seeds", type=positive, help="how many draws (default 100)")
     parser.add_argument("--short", action="store_true", help="2 draws, to see that it runs")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw the table")
     options = parser.parse_args(arguments)
     number = options.seeds or (2 if options.short else 100)
     entries = decide_all(range(options.seed, options.seed + number))
     print_table(entries, number)
+    if options.plot:
+        draw_table(options.plot, entries)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def test_changes_leave_the_first_layer_alone(entries):
 
 def test_short_form(tmp_path):
     result = subprocess.run(
-        [sys.executable, EXAMPLES / "invariance.py", "--short"],
+        [sys.executable, EXAMPLES / "invariance.py", "--short", "--plot", "table.png"],
         cwd=tmp_path,
         capture_output=True,
         encoding="utf-8",
@@ -98,3 +98,4 @@ def test_short_form(tmp_path):
     table = {row[:12].strip(): [word == "yes" for word in row[12:].split()[::2]] for row in rows}
     assert table == PAPER
     assert "2 draws" in result.stdout
+    assert (tmp_path / "table.png").read_bytes().startswith(b"\x89PNG")
