@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests" / "mutants.toml"
 COMPILER = ROOT / "tests" / "compile_once.py"
 # Programs and peers: what they test of the kernels is tested elsewhere, at a tenth of the time.
-SLOW = ("test_cli.py", "test_peers.py", "test_benchmarks.py", "test_sentence_embeddings.py")
+SLOW = ("cli", "peers", "benchmarks", "sentence_embeddings", "client", "example", "integration")
 WHAT_IS_THERE = "import lnfast; print(lnfast.__file__, *lnfast.config()['isa_available'])"
 SECONDS = 900  # for one run of pytest: the whole suite takes a fifth of that
 SECONDS_TO_END = 10  # once it has said what failed: a child that hangs keeps it
@@ -109,7 +109,9 @@ class Workshop:
     def __init__(self, folder: Path, suite: Sequence[str] = ()) -> None:
         self.folder = folder
         self.suite = suite or sorted(
-            path.name for path in (ROOT / "tests").glob("test_*.py") if path.name not in SLOW
+            path.name
+            for path in (ROOT / "tests").glob("test_*.py")
+            if not path.stem.removeprefix("test_").startswith(SLOW)
         )
         self.objects = folder / "objects"
         self.objects.mkdir(exist_ok=True)
