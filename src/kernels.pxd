@@ -119,8 +119,8 @@ cdef extern from "kernels.h" nogil:
 # Elements of a forward task where there are more tasks than threads.
 cdef enum:
     ELEMENTS_PER_TASK = 131072
-# Rows and elements of a backward block, at least: enough that adding its sums to the others' costs little. All four are part of
-# the bits.
+# Rows or elements that a backward block may have, whichever are more rows, until there are MOST_BLOCKS: enough that adding its sums
+# to the others' costs little. All four are part of the bits.
 cdef enum:
     ROWS_PER_BLOCK = 32
     ELEMENTS_PER_BLOCK = 65536
