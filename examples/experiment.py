@@ -13,14 +13,16 @@ import numpy as np
 from tqdm import tqdm
 
 
-def parse(description, *, steps, seeds, short_steps, short_seeds=2, arguments=None):
-    """The options that every program has; the short form is for CI."""
+def parse(description, *, steps, seeds, short_steps, short_seeds=2, rate=None, arguments=None):
+    """The options that every program has, and a rate where it has one; the short form is for CI."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--seeds", type=positive, help=f"how many (default {seeds})")
     parser.add_argument("--steps", type=positive, help=f"steps of a run (default {steps})")
+    if rate is not None:
+        parser.add_argument("--rate", type=float, default=rate, help=f"default {rate}")
     parser.add_argument("--short", action="store_true", help="few steps, to see that it runs")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the curves")
     options = parser.parse_args(arguments)
@@ -42,6 +44,16 @@ def progress(items, what):
     return tqdm(items, desc=what, leave=False, dynamic_ncols=True, disable=None)
 
 
+def shuffle(count, steps, batch, rng):
+    """Which of `count` examples each step sees, (steps, batch): all once, then all once more, ...
+
+    What is left of a round and fills no batch is left out, so that no batch has one twice.
+    """
+    each = count // batch
+    rounds = [rng.permutation(count)[: each * batch] for _ in range(-(-steps // each))]
+    return np.concatenate(rounds).reshape(-1, batch)[:steps]
+
+
 def spread(values, form=".3f"):
     """Mean ± standard deviation over the seeds, as text."""
     deviation = stdev(values) if len(values) > 1 else float("nan")
@@ -55,10 +67,11 @@ def paired(values, others, form="+.3f"):
     return f"{fmean(differences):{form}} ± {error:{form.lstrip('+')}}"
 
 
-def draw(path, panels, *, columns=2):
+def draw(path, panels, *, columns=2, sharey=False):
     """Save a picture of `panels`: {title: (x label, y label, {name: (x, runs)})}.
 
     `runs` has a row for each seed; a line is their mean, its shade one standard deviation.
+    `sharey="row"` gives the panels of a row the same scale.
     """
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -66,13 +79,19 @@ def draw(path, panels, *, columns=2):
     rows = -(-len(panels) // columns)
     width = min(columns, len(panels))
     figure, axes = pyplot.subplots(
-        rows, width, figsize=(5.5 * width, 3.8 * rows), squeeze=False, layout="constrained"
+        rows,
+        width,
+        figsize=(5.5 * width, 3.8 * rows),
+        sharey=sharey,
+        squeeze=False,
+        layout="constrained",
     )
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     for axis, (title, (x_label, y_label, curves)) in zip(axes.flat, panels.items(), strict=False):
         for name, (x, runs) in curves.items():
-            mean, deviation = np.mean(runs, axis=0), np.std(runs, axis=0)
+            mean = np.mean(runs, axis=0)
+            deviation = np.std(runs, axis=0, ddof=min(1, len(runs) - 1))
             (line,) = axis.plot(x, mean, label=name)
             axis.fill_between(
                 x, mean - deviation, mean + deviation, color=line.get_color(), alpha=0.2, lw=0

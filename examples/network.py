@@ -1,9 +1,11 @@
-"""The parts of a network that are not layer norm: dense layer, loss, optimiser, in NumPy.
+"""The parts of a network that are not layer norm: layers, loss, optimiser, in NumPy.
 
 A layer's `forward` returns its result and what `backward` needs; `backward` adds into the
-gradients beside the parameters. `parameters()` yields (name, parameter, gradient), as
-`lnfast.LayerNorm` does, so that one optimiser serves them all.
+gradients beside the parameters. `layer(x)` is for evaluation. `parameters()` yields (name,
+parameter, gradient). `lnfast.LayerNorm` has all four, so that it stands among these layers.
 """
+
+from math import sqrt
 
 import numpy as np
 
@@ -17,6 +19,9 @@ class Dense:
         self.grad_weight = np.zeros_like(self.weight)
         self.bias = np.zeros(outputs, dtype) if bias else None
         self.grad_bias = np.zeros(outputs, dtype) if bias else None
+
+    def __call__(self, x):
+        return self.forward(x)[0]
 
     def forward(self, x):
         y = x @ self.weight
@@ -33,6 +38,111 @@ class Dense:
         yield "weight", self.weight, self.grad_weight
         if self.bias is not None:
             yield "bias", self.bias, self.grad_bias
+
+
+class BatchNorm:
+    """y = (x − mean) · rstd · weight + bias, with the statistics of each column of x.
+
+    They are the batch's own in `forward`, which the running ones follow, and the running ones in
+    `layer(x)`. Names, defaults and the running variance (by rows − 1) follow
+    `torch.nn.BatchNorm1d`. Ioffe, Szegedy 2015, arXiv 1502.03167.
+    """
+
+    def __init__(self, features, eps=1e-5, momentum=0.1, dtype=np.float32):
+        self.weight, self.bias = np.ones(features, dtype), np.zeros(features, dtype)
+        self.grad_weight, self.grad_bias = np.zeros(features, dtype), np.zeros(features, dtype)
+        self.running_mean, self.running_var = np.zeros(features, dtype), np.ones(features, dtype)
+        self.eps, self.momentum = eps, momentum
+
+    def __call__(self, x):
+        rstd = 1 / np.sqrt(self.running_var + self.eps)
+        return (x - self.running_mean) * rstd * self.weight + self.bias
+
+    def forward(self, x):
+        rows = len(x)
+        if rows < 2:
+            raise ValueError(f"batch norm needs at least 2 rows to train on, got {rows}")
+        mean, var = x.mean(axis=0), x.var(axis=0)
+        self.running_mean += self.momentum * (mean - self.running_mean)
+        self.running_var += self.momentum * (var * (rows / (rows - 1)) - self.running_var)
+        rstd = 1 / np.sqrt(var + self.eps)
+        xhat = (x - mean) * rstd
+        return xhat * self.weight + self.bias, (xhat, rstd)
+
+    def backward(self, dy, cache):
+        xhat, rstd = cache
+        self.grad_weight += (dy * xhat).sum(axis=0)
+        self.grad_bias += dy.sum(axis=0)
+        # dx = rstd · (h − mean(h) − xhat · mean(h · xhat)),   h = dy · weight, means over the rows
+        h = dy * self.weight
+        return rstd * (h - h.mean(axis=0) - xhat * (h * xhat).mean(axis=0))
+
+    def parameters(self):
+        yield "weight", self.weight, self.grad_weight
+        yield "bias", self.bias, self.grad_bias
+
+
+class ReLU:
+    """y = max(x, 0)."""
+
+    def __call__(self, x):
+        return np.maximum(x, 0)
+
+    def forward(self, x):
+        y = np.maximum(x, 0)
+        return y, y
+
+    def backward(self, dy, y):
+        return dy * (y > 0)
+
+    def parameters(self):
+        return iter(())
+
+
+class Sequential:
+    """Layers one after the other; a layer itself."""
+
+    def __init__(self, *layers):
+        self.layers = layers
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def forward(self, x):
+        caches = []
+        for layer in self.layers:
+            x, cache = layer.forward(x)
+            caches.append(cache)
+        return x, caches
+
+    def backward(self, dy, caches):
+        for layer, cache in zip(reversed(self.layers), reversed(caches), strict=True):
+            dy = layer.backward(dy, cache)
+        return dy
+
+    def parameters(self):
+        for number, layer in enumerate(self.layers):
+            for name, parameter, gradient in layer.parameters():
+                yield f"{number}.{name}", parameter, gradient
+
+
+def perceptron(inputs, hidden, outputs, rng, *, norm=None, dtype=np.float32):
+    """Dense, norm, ReLU for each width of `hidden`, then dense: a multilayer perceptron.
+
+    `norm(width)` makes the layer that normalises, which brings the bias. It draws nothing from
+    `rng`, so that the weights are the same with any norm and with none.
+    """
+    layers = []
+    for width in hidden:
+        scale = sqrt(2 / inputs)  # keeps the size of what a ReLU lets through
+        layers.append(Dense(inputs, width, rng, bias=norm is None, scale=scale, dtype=dtype))
+        if norm is not None:
+            layers.append(norm(width))
+        layers.append(ReLU())
+        inputs = width
+    return Sequential(*layers, Dense(inputs, outputs, rng, dtype=dtype))
 
 
 def softmax(scores):
@@ -68,10 +178,10 @@ class Adam:
     def step(self):
         self.steps += 1
         first, second = self.betas
-        rate = self.rate * np.sqrt(1 - second**self.steps) / (1 - first**self.steps)
+        rate = self.rate * sqrt(1 - second**self.steps) / (1 - first**self.steps)
         for (parameter, gradient), (mean, square) in zip(
             self.parameters, self.moments, strict=True
         ):
             mean += (1 - first) * (gradient - mean)
             square += (1 - second) * (gradient * gradient - square)
-            parameter -= (rate * mean / (np.sqrt(square) + self.eps)).astype(parameter.dtype)
+            parameter -= rate * mean / (np.sqrt(square) + self.eps)
