@@ -26,6 +26,7 @@ import images
 import numpy as np
 from experiment import draw, paired, parse, progress, shuffle, spread
 from network import Adam, BatchNorm, cross_entropy, perceptron
+from threadpoolctl import threadpool_limits
 
 from lnfast import LayerNorm
 
@@ -57,6 +58,7 @@ def build(variant, inputs, batch, rng, *, hidden=HIDDEN, dtype=np.float32):
     return perceptron(inputs, hidden, CLASSES, rng, norm=norm, dtype=dtype)
 
 
+@threadpool_limits.wrap(limits=1)  # the arrays are small: threads would wait for each other
 def train(network, data, order, batch, rate):
     optimizer = Adam([network], rate * sqrt(batch / LARGE))
     x, test = (part.reshape(len(part), -1) for part in (data.train, data.test))

@@ -22,6 +22,7 @@ import images
 import numpy as np
 from experiment import draw, paired, parse, progress, shuffle, spread
 from network import Adam, perceptron
+from threadpoolctl import threadpool_limits
 
 from lnfast import LayerNorm
 
@@ -114,6 +115,7 @@ def rank(scores):
     return scores.shape[1] - worse.sum(axis=1)
 
 
+@threadpool_limits.wrap(limits=1)  # the arrays are small: threads would wait for each other
 def train(encoders, data, order, rate):
     optimizer = Adam(encoders, rate)
     train_halves, test_halves = halves(data.train), halves(data.test[:CANDIDATES])
