@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from differences import assert_gradients, disturb
 
-for package in ("matplotlib", "tqdm"):
+for package in ("matplotlib", "threadpoolctl", "tqdm"):
     pytest.importorskip(package, reason=f"{package} is missing: pip install 'lnfast[examples]'")
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-for package in ("matplotlib", "tqdm"):
+for package in ("matplotlib", "threadpoolctl", "tqdm"):
     pytest.importorskip(package, reason=f"{package} is missing: pip install 'lnfast[examples]'")
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
