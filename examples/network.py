@@ -40,6 +40,26 @@ class Dense:
             yield "bias", self.bias, self.grad_bias
 
 
+class Embedding:
+    """y = weight[numbers]: a row for each number; what Dense would make of one-hot vectors."""
+
+    def __init__(self, numbers, width, rng, *, scale=1.0, dtype=np.float32):
+        self.weight = (rng.standard_normal((numbers, width)) * scale).astype(dtype)
+        self.grad_weight = np.zeros_like(self.weight)
+
+    def __call__(self, numbers):
+        return self.weight[numbers]
+
+    def forward(self, numbers):
+        return self.weight[numbers], numbers
+
+    def backward(self, dy, numbers):
+        np.add.at(self.grad_weight, numbers, dy)
+
+    def parameters(self):
+        yield "weight", self.weight, self.grad_weight
+
+
 class BatchNorm:
     """y = (x − mean) · rstd · weight + bias, with the statistics of each column of x.
 
@@ -99,6 +119,25 @@ class ReLU:
         return iter(())
 
 
+class SiLU:
+    """y = x · sigmoid(x)."""
+
+    def __call__(self, x):
+        return x * sigmoid(x)
+
+    def forward(self, x):
+        gate = sigmoid(x)
+        return x * gate, (x, gate)
+
+    def backward(self, dy, cache):
+        # dx = dy · gate · (1 + x · (1 − gate))
+        x, gate = cache
+        return dy * gate * (1 + x * (1 - gate))
+
+    def parameters(self):
+        return iter(())
+
+
 class Sequential:
     """Layers one after the other; a layer itself."""
 
@@ -145,6 +184,11 @@ def perceptron(inputs, hidden, outputs, rng, *, norm=None, dtype=np.float32):
     return Sequential(*layers, Dense(inputs, outputs, rng, dtype=dtype))
 
 
+def sigmoid(x):
+    # 1 / (1 + exp(−x)), written so that no x overflows
+    return 0.5 * (1 + np.tanh(0.5 * x))
+
+
 def softmax(scores):
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
@@ -160,6 +204,21 @@ def cross_entropy(scores, labels):
     probabilities[each, wanted] -= 1
     probabilities /= len(wanted)
     return float(loss), probabilities.reshape(scores.shape)
+
+
+def gradient_norm(layers):
+    """The root of the sum of the squares of all gradients."""
+    gradients = (g.ravel() for layer in layers for _, _, g in layer.parameters())
+    return sqrt(sum(float(g @ g) for g in gradients))
+
+
+def clip_gradients(layers, largest):
+    """Scale all gradients by one factor where their norm is above `largest`."""
+    norm = gradient_norm(layers)
+    if norm > largest:
+        for layer in layers:
+            for _, _, gradient in layer.parameters():
+                gradient *= largest / norm
 
 
 class Adam:
