@@ -38,7 +38,7 @@ def bits(array):
 
 def print_causality(networks, characters, rng):
     """A line for each of {name: network}."""
-    print("scores of the past that change when the characters to come are changed:")
+    print("Scores of the past that change when the characters to come are changed:")
     for name, network in networks.items():
         changed, count = changed_past(network, characters, rng)
         print(f"  {name}: {changed:,} of {count:,}")

@@ -107,22 +107,23 @@ def print_row(name, *cells):
     print(f"{name:12}" + "".join(f"{cell:>18}" for cell in cells))
 
 
-def draw_losses(path, runs, more=()):
+def draw_losses(path, runs, more=None):
     """Loss of training and test against steps and against seconds, and `more` panels."""
     panels = {}
-    for part in ("train", "test"):
+    for part, title in (("train", "Training loss"), ("test", "Test loss")):
         by_steps, by_seconds = {}, {}
         for name, curves in runs.items():
-            by_steps[name] = curves[0].steps, [getattr(c, part) for c in curves]
+            losses = [getattr(curve, part) for curve in curves]
+            by_steps[name] = curves[0].steps, losses
             # each seed has its own seconds: all are read off at the same ones
-            seconds = np.linspace(
-                max(c.seconds[0] for c in curves), min(c.seconds[-1] for c in curves), TESTS
-            )
-            by_seconds[name] = (
-                seconds,
-                [np.interp(seconds, c.seconds, getattr(c, part)) for c in curves],
-            )
-        loss = f"{part} loss (nats a character)"
-        panels[f"{part} loss against steps"] = "steps", loss, by_steps
-        panels[f"{part} loss against time"] = "seconds of training", loss, by_seconds
-    draw(path, panels | dict(more))
+            first = max(curve.seconds[0] for curve in curves)
+            last = min(curve.seconds[-1] for curve in curves)
+            seconds = np.linspace(first, last, 10 * TESTS)
+            read = [
+                np.interp(seconds, curve.seconds, loss)
+                for curve, loss in zip(curves, losses, strict=True)
+            ]
+            by_seconds[name] = seconds, read
+        panels[f"{title} against steps"] = "steps", "nats a character", by_steps
+        panels[f"{title} against time"] = "seconds of training", "nats a character", by_seconds
+    draw(path, panels | (more or {}))

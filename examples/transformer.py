@@ -107,6 +107,15 @@ def print_gradients(gradients):
         print_row(layer, *(spread([norms[layer] for norms in of]) for of in gradients.values()))
 
 
+def gradient_panel(gradients):
+    """A panel for experiment.draw."""
+    layers = list(next(iter(gradients.values()))[0])
+    curves = {
+        name: (layers, [list(norms.values()) for norms in of]) for name, of in gradients.items()
+    }
+    return {"Gradients before the first step": ("layer", "norm of its gradients", curves)}
+
+
 def normalized_over_time(text, rng):
     """A transformer that is not causal: all its norms are over the positions."""
     network = Transformer(len(text.characters), LENGTH, WIDTH, HEADS, 1, rng, VARIANTS["Pre-LN"])
@@ -136,15 +145,7 @@ def main(arguments=None):
     networks["over time"] = normalized_over_time(text, rng)
     print_causality(networks, text.test_windows(SIZE, LENGTH)[0], rng)
     if options.plot:
-        layers = list(gradients["Pre-LN"][0])
-        curves = {
-            name: (layers, [list(norms.values()) for norms in of]) for name, of in gradients.items()
-        }
-        draw_losses(
-            options.plot,
-            runs,
-            {"gradients before the first step": ("", "norm of a layer's gradients", curves)},
-        )
+        draw_losses(options.plot, runs, gradient_panel(gradients))
     return runs, gradients
 
 

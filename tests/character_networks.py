@@ -141,4 +141,15 @@ def run_short(program, folder):
     picture = (folder / "curves.png").read_bytes()
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     assert len(picture) > 10_000
-    return done.stdout.splitlines()
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "drawn: curves.png"
+    return lines
+
+
+def assert_prints_causality(lines, names):
+    """No score changes, but in the last line, where it is normalised over time."""
+    changed = [line.split(":")[1].split(" of ") for line in lines[1:]]
+    assert [line.split(":")[0].strip() for line in lines[1:]] == [*names, "over time"]
+    assert [count.strip() for count, _ in changed[:-1]] == ["0"] * len(names)
+    some, of = (int(count.replace(",", "")) for count in changed[-1])
+    assert 0.99 * of < some <= of
