@@ -44,11 +44,12 @@ class Text:
         train, test, different = len(self.train), len(self.test), len(self.characters)
         return f"{train:,} characters to learn from, {test:,} to test with, {different} different"
 
-    def batches(self, rng, size, length):
-        """Endless (characters, labels), each (size, length): windows of `train` that rng draws.
+    def batches(self, seed, size, length):
+        """Endless (characters, labels), each (size, length): windows of `train`, drawn at random.
 
         A label is the character after.
         """
+        rng = np.random.default_rng([seed, 1])  # the weights' is default_rng(seed)
         starts = len(self.train) - length
         while True:
             first = rng.integers(starts, size=(size, 1))

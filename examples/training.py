@@ -36,7 +36,7 @@ def train(networks, text, size, length, seed, steps, rate, largest):
     seconds = dict.fromkeys(networks, 0.0)
     losses = {name: [] for name in networks}
     points = {name: [] for name in networks}
-    batches = text.batches(np.random.default_rng([seed, 1]), size, length)
+    batches = text.batches(seed, size, length)
     count = max(1, min(TESTS, steps // STRETCH))
     tests = set(np.linspace(0, steps, count + 1).astype(int)[1:].tolist())
     for step in progress(range(1, steps + 1), f"seed {seed}"):

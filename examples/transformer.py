@@ -92,7 +92,7 @@ def build(text, seed):
 
 def gradient_norms_at_start(networks, text, seed):
     """{name: norms by layer} for the batch of the first step."""
-    characters, labels = next(text.batches(np.random.default_rng([seed, 1]), SIZE, LENGTH))
+    characters, labels = next(text.batches(seed, SIZE, LENGTH))
     for network in networks.values():
         scores, cache = network.forward(characters)
         network.backward(cross_entropy(scores, labels)[1], cache)
