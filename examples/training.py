@@ -3,7 +3,8 @@
 A network has `forward(characters)`, which returns scores and what `backward(dscores, cache)`
 needs, and `layers`, whose parameters are learnt. Seconds are those of training alone (forward,
 backward, clipping, Adam); as the variants take turns at every step, what else the machine does
-meets them all.
+meets them all. All is done on one thread: the arrays are small, and threads of BLAS and of OpenMP
+that wait for work take each other's time.
 """
 
 from time import perf_counter
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from experiment import draw, paired, progress, spread
 from network import Adam, clip_gradients, cross_entropy
+from threadpoolctl import threadpool_limits
 
 TESTS = 20  # times that a run stops to be tested, if that leaves it STRETCH steps between
 STRETCH = 5
@@ -27,6 +29,7 @@ class Curve(NamedTuple):
     test: np.ndarray
 
 
+@threadpool_limits.wrap(limits=1)
 def train(networks, text, size, length, seed, steps, rate, largest):
     """Train all of {name: network}; {name: Curve}.
 

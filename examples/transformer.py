@@ -25,8 +25,8 @@ from training import draw_losses, print_losses, print_row, train
 import lnfast
 
 WIDTH, HEADS, BLOCKS = 64, 4, 4
-SIZE, LENGTH = 16, 64  # a batch: windows, characters in each
-RATE, LARGEST = 2e-3, 1.0  # of Adam; the norm at which gradients are clipped
+SIZE, LENGTH = 16, 32  # a batch: windows, characters in each
+RATE, LARGEST = 4e-3, 1.0  # of Adam; the norm at which gradients are clipped
 
 
 class Variant(NamedTuple):
@@ -125,7 +125,7 @@ def normalized_over_time(text, rng):
 
 
 def main(arguments=None):
-    options = parse(__doc__, steps=800, seeds=3, short_steps=10, rate=RATE, arguments=arguments)
+    options = parse(__doc__, steps=800, seeds=5, short_steps=10, rate=RATE, arguments=arguments)
     text = Text(read_paragraphs())
     runs, gradients = {name: [] for name in VARIANTS}, {name: [] for name in VARIANTS}
     for seed in progress(options.seeds, "seeds"):

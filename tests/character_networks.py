@@ -13,7 +13,7 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 sys.path.append(str(EXAMPLES))
 
-for package in ("matplotlib", "tqdm"):
+for package in ("matplotlib", "threadpoolctl", "tqdm"):
     pytest.importorskip(package, reason=f"{package} is missing: pip install 'lnfast[examples]'")
 
 from causality import changed_past  # noqa: E402
@@ -105,10 +105,10 @@ def assert_causal(network, batch, time):
 
 
 def assert_paired(networks):
-    """All begin with the same bits where they have the same parameters; norms begin as nothing."""
+    """All of {name: network} begin with the same bits, but for what begins as zeros or ones."""
     started = [
         [p for _, p, _ in parameters(network) if not (p == 0).all() and not (p == 1).all()]
-        for network in networks
+        for network in networks.values()
     ]
     for others in started[1:]:
         for one, other in zip(started[0], others, strict=True):

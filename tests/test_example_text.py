@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 # isort: split
+import gru
 import text
 import training
-from network import Dense, clip_gradients, gradient_norm
+from network import Adam, Dense, clip_gradients, gradient_norm
 from training import Curve
 
 
@@ -82,15 +83,30 @@ def test_gradients_are_clipped_at_their_norm(largest):
         np.testing.assert_allclose(after, before * (largest / norm), rtol=1e-6)
 
 
+@pytest.mark.parametrize("largest", [0.25, 100])
+def test_step_clips_and_forgets_the_gradients_before(prose, largest):
+    characters, labels = next(prose.batches(0, 4, 16))
+    network = gru.GRU(len(prose.characters), 8, np.random.default_rng(0), None)
+    optimizer = Adam(network.layers, 1e-2)
+    norms, losses = [], []
+    for _ in range(2):
+        losses.append(training.learn(network, optimizer, characters, labels, largest))
+        norms.append(gradient_norm(network.layers))
+        optimizer.parameters[0][1][...] = 1e30
+    assert losses[1] < losses[0]
+    assert max(norms) <= largest * (1 + 1e-6)
+    assert (norms[0] == pytest.approx(largest, rel=1e-6)) == (largest < 1)
+
+
 class Listener:
-    """A network that keeps the characters it is shown, and learns nothing."""
+    """A network that keeps the characters it is shown, and gets worse: log(100 + 10 n) after n."""
 
     def __init__(self):
         self.layers, self.heard, self.learnt = [], [], 0
 
     def forward(self, characters):
         self.heard.append(characters.tobytes())
-        return np.zeros((*characters.shape, 100), np.float32), None
+        return np.zeros((*characters.shape, 100 + 10 * self.learnt), np.float32), None
 
     def backward(self, dscores, cache):
         self.learnt += 1
@@ -112,7 +128,10 @@ def test_variants_see_the_same_batches(prose):
     assert not set(another["one"].heard[:6]) & set(networks["one"].heard[:6])
     for curve in curves.values():
         assert curve.steps.tolist() == [6, 12]
-        np.testing.assert_allclose([curve.train, curve.test], np.log(100), rtol=1e-6)
+        losses = np.log(np.arange(100, 230, 10))
+        means = losses[:6].mean(), losses[6:12].mean()
+        np.testing.assert_allclose(curve.train, means, rtol=1e-6)
+        np.testing.assert_allclose(curve.test, losses[[6, 12]], rtol=1e-6)
         assert 0 < curve.seconds[0] < curve.seconds[1]
 
 
