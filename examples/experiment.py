@@ -5,6 +5,7 @@ batches in the same order, so that a difference is the variant's.
 """
 
 import argparse
+from itertools import cycle
 from math import sqrt
 from statistics import fmean, stdev
 
@@ -67,11 +68,11 @@ def paired(values, others, form="+.3f"):
     return f"{fmean(differences):{form}} ± {error:{form.lstrip('+')}}"
 
 
-def draw(path, panels, *, columns=2, sharey=False):
+def draw(path, panels, *, columns=2, sharey=False, styles=("-",)):
     """Save a picture of `panels`: {title: (x label, y label, {name: (x, runs)})}.
 
     `runs` has a row for each seed; a line is their mean, its shade one standard deviation.
-    `sharey="row"` gives the panels of a row the same scale.
+    `sharey="row"` gives the panels of a row the same scale. `styles` of the lines take turns.
     """
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -89,10 +90,10 @@ def draw(path, panels, *, columns=2, sharey=False):
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     for axis, (title, (x_label, y_label, curves)) in zip(axes.flat, panels.items(), strict=False):
-        for name, (x, runs) in curves.items():
+        for (name, (x, runs)), style in zip(curves.items(), cycle(styles), strict=False):
             mean = np.mean(runs, axis=0)
             deviation = np.std(runs, axis=0, ddof=min(1, len(runs) - 1))
-            (line,) = axis.plot(x, mean, label=name)
+            (line,) = axis.plot(x, mean, style, label=name)
             axis.fill_between(
                 x, mean - deviation, mean + deviation, color=line.get_color(), alpha=0.2, lw=0
             )

@@ -89,8 +89,8 @@ def print_losses(runs):
         name: [np.interp(s, c.seconds, c.test) for s, c in zip(seconds, curves, strict=True)]
         for name, curves in runs.items()
     }
-    steps = f"after {runs[first][0].steps[-1]:.0f} steps"
-    time = f"after {spread(seconds, '.1f')} s"
+    steps = f"in {runs[first][0].steps[-1]:.0f} steps"
+    time = f"in {spread(seconds, '.1f')} s"
     minus = f"minus {first}"
     print(
         "Test loss in nats a character and ms a step: mean ± standard deviation over the seeds;\n"
@@ -104,6 +104,9 @@ def print_losses(runs):
             cells.append("" if name == first else paired(losses[name], losses[first]))
         cells.append(spread([1e3 * c.seconds[-1] / c.steps[-1] for c in curves], ".1f"))
         print_row(name, *cells)
+    print(f"\nTest loss {steps}, of each seed:\n")
+    for name, losses in by_steps.items():
+        print(f"{name:12}" + "".join(f"{loss:9.3f}" for loss in losses))
 
 
 def print_row(name, *cells):
@@ -129,4 +132,4 @@ def draw_losses(path, runs, more=None):
             by_seconds[name] = seconds, read
         panels[f"{title} against steps"] = "steps", "nats a character", by_steps
         panels[f"{title} against time"] = "seconds of training", "nats a character", by_seconds
-    draw(path, panels | (more or {}))
+    draw(path, panels | (more or {}), styles=("-", "-", "--"))  # some curves lie on one another

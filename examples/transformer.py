@@ -125,7 +125,7 @@ def normalized_over_time(text, rng):
 
 
 def main(arguments=None):
-    options = parse(__doc__, steps=800, seeds=5, short_steps=10, rate=RATE, arguments=arguments)
+    options = parse(__doc__, steps=700, seeds=5, short_steps=10, rate=RATE, arguments=arguments)
     text = Text(read_paragraphs())
     runs, gradients = {name: [] for name in VARIANTS}, {name: [] for name in VARIANTS}
     for seed in progress(options.seeds, "seeds"):

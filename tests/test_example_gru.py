@@ -124,7 +124,8 @@ def test_without_layer_norm_it_is_pytorchs_gru():
 def test_short_form(tmp_path):
     lines = networks.run_short("gru.py", tmp_path)
     assert lines[1] == f"2 seeds, Adam's rate {gru.RATE:g}"
-    assert lines[6].split()[:3] == ["after", "10", "steps"]
+    assert lines[6].split()[:3] == ["in", "10", "steps"]
     assert [line[:12].strip() for line in lines[7:9]] == list(gru.VARIANTS)
     assert [line.count("±") for line in lines[7:9]] == [3, 5]
-    networks.assert_prints_causality(lines[10:-1], list(gru.VARIANTS))
+    assert [line[:12].strip() for line in lines[12:14]] == list(gru.VARIANTS)
+    networks.assert_prints_causality(lines[15:-1], list(gru.VARIANTS))

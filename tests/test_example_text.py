@@ -145,9 +145,11 @@ def test_equal_steps_are_not_equal_seconds(capsys):
         runs["other"].append(Curve(steps, 2 * steps * (1 + seed), test, test - 0.5))
     assert training.equal_seconds(runs) == [30, 60]
     training.print_losses(runs)
-    header, first, other = capsys.readouterr().out.splitlines()[3:]
-    assert header.split()[:4] == ["after", "30", "steps", "minus"]
-    assert "after 45.0 ± 21.2 s" in header
+    header, first, other, *_, of_first, of_other = capsys.readouterr().out.splitlines()[3:]
+    assert header.split()[:4] == ["in", "30", "steps", "minus"]
+    assert "in 45.0 ± 21.2 s" in header
+    assert of_first.split() == ["first", "1.000", "1.250"]
+    assert of_other.split() == ["other", "0.500", "0.750"]
     assert first.split()[1:7] == ["1.125", "±", "0.177", "1.125", "±", "0.177"]
     # after 30 s the other is halfway between its tests at 10 and 20 steps, which gave 2.5 and 1.5
     assert other.split()[1:] == (

@@ -129,12 +129,13 @@ def test_gradient_norms_leave_the_norms_out():
 def test_short_form(tmp_path):
     lines = networks.run_short("transformer.py", tmp_path)
     assert lines[1] == f"2 seeds, Adam's rate {transformer.RATE:g}"
-    assert lines[6].split()[:3] == ["after", "10", "steps"]
+    assert lines[6].split()[:3] == ["in", "10", "steps"]
     names = list(transformer.VARIANTS)
     assert [line[:12].strip() for line in lines[7:10]] == names
     assert [line.count("±") for line in lines[7:10]] == [3, 5, 5]
-    assert lines[13].split() == names
+    assert [line[:12].strip() for line in lines[13:16]] == names
+    assert lines[19].split() == names
     layers = ["embedding", *(f"block {n}" for n in range(1, transformer.BLOCKS + 1)), "scores"]
-    assert [line[:12].strip() for line in lines[14:20]] == layers
-    assert all(line.count("±") == 3 for line in lines[14:20])
-    networks.assert_prints_causality(lines[21:-1], names)
+    assert [line[:12].strip() for line in lines[20:26]] == layers
+    assert all(line.count("±") == 3 for line in lines[20:26])
+    networks.assert_prints_causality(lines[27:-1], names)
