@@ -135,14 +135,19 @@ def test_variants_see_the_same_batches(prose):
         assert 0 < curve.seconds[0] < curve.seconds[1]
 
 
-def test_equal_steps_are_not_equal_seconds(capsys):
-    # the other variant takes twice as long for a step, and is ahead of the first one by 0.5
+@pytest.fixture
+def runs():
+    """Two seeds, on the second of which all is slower; a step of `other` takes twice as long."""
     steps = np.array([10.0, 20.0, 30.0])
     runs = {"first": [], "other": []}
     for seed in (0, 1):
         test = np.array([3.0, 2.0, 1.0]) + 0.25 * seed
-        runs["first"].append(Curve(steps, steps * (1 + seed), test, test))
+        runs["first"].append(Curve(steps, steps * (1 + seed), test + 1, test))
         runs["other"].append(Curve(steps, 2 * steps * (1 + seed), test, test - 0.5))
+    return runs
+
+
+def test_equal_steps_are_not_equal_seconds(runs, capsys):
     assert training.equal_seconds(runs) == [30, 60]
     training.print_losses(runs)
     header, first, other, *_, of_first, of_other = capsys.readouterr().out.splitlines()[3:]
@@ -155,3 +160,28 @@ def test_equal_steps_are_not_equal_seconds(capsys):
     assert other.split()[1:] == (
         "0.625 ± 0.177 -0.500 ± 0.000 2.125 ± 0.177 +1.000 ± 0.000 3000.0 ± 1414.2".split()
     )
+
+
+def test_curves_against_steps_and_against_seconds(runs, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(training, "draw", lambda path, panels, **options: drawn.update(panels))
+    training.draw_losses("curves.png", runs, {"more": "panels"})
+    assert list(drawn) == [
+        "Training loss against steps",
+        "Training loss against time",
+        "Test loss against steps",
+        "Test loss against time",
+        "more",
+    ]
+    label, _, curves = drawn["Training loss against steps"]
+    assert label == "steps"
+    x, losses = curves["other"]
+    np.testing.assert_array_equal(x, [10, 20, 30])
+    np.testing.assert_array_equal(losses, [[3, 2, 1], [3.25, 2.25, 1.25]])
+    label, _, curves = drawn["Test loss against time"]
+    assert label == "seconds of training"
+    x, losses = curves["other"]
+    # from where both seeds have been tested to where one of them ends
+    assert (x[0], x[-1]) == (40, 60)
+    np.testing.assert_allclose([losses[0][0], losses[0][-1]], [1.5, 0.5])
+    np.testing.assert_allclose([losses[1][0], losses[1][-1]], [2.75, 2.25])
