@@ -14,6 +14,7 @@ from statistics import median
 from time import perf_counter
 
 import torch
+from clients import positive
 
 from lnfast.bench import ratio
 from lnfast.integrations.torch import swap_layer_norms
@@ -25,7 +26,7 @@ CALLS = 2_000
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeat", type=int, default=15, help="turns (default 15)")
+    parser.add_argument("--repeat", type=positive, default=15, help="turns (default 15)")
     repeat = parser.parse_args().repeat
     print(f"{'µs':10}{'inference':>12}{'swapped':>10}{'ratio':>8}", end="")
     print(f"{'and backward':>15}{'swapped':>10}{'ratio':>8}")
