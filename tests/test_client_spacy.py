@@ -4,12 +4,11 @@ Tolerances are taken from the pipeline itself: how far its numbers move when eac
 layer norm of thinc's gives is moved, up or down at random, by all that lnfast's may differ.
 """
 
-import importlib.util
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import spacy as client
 from runs import in_fresh_python
 from thinc_rounding import Bounds
 from variants import assert_same_bits
@@ -24,11 +23,6 @@ from spacy.training import Example  # noqa: E402
 from thinc.api import SGD, Adam, fix_random_seed  # noqa: E402
 
 from lnfast.integrations.thinc import layernorm, use_lnfast  # noqa: E402
-
-PROGRAM = Path(__file__).parents[1] / "benchmarks" / "programs" / "spacy.py"
-spec = importlib.util.spec_from_file_location("spacy_program", PROGRAM)
-client = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(client)
 
 
 @pytest.fixture(scope="module")

@@ -103,6 +103,19 @@ def test_import(tmp_path):
     assert changed_by("import lnfast", tmp_path) == ""
 
 
+def test_import_brings_numpy_alone():
+    """No adapter, and no package of an extra, though it be installed."""
+    code = """
+    import sys
+    before = set(sys.modules)
+    import lnfast
+    brought = [n for n in set(sys.modules) - before if getattr(sys.modules[n], "__file__", None)]
+    packages = {name.partition(".")[0] for name in brought} - set(sys.stdlib_module_names)
+    print(*sorted(packages), *[name for name in brought if name.startswith("lnfast.integrations")])
+    """
+    assert in_fresh_python(code) == "lnfast numpy"
+
+
 @pytest.mark.parametrize("errors", ["warn", "raise"])
 def test_calls(tmp_path, errors):
     """With NaN, infinity, overflow, and errors; NumPy's own settings are the user's."""
