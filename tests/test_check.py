@@ -129,7 +129,7 @@ def test_full(short, monkeypatch, capsys):
     monkeypatch.setattr(bounds, "LENGTHS", (2, 3))
     code, text, verdicts = check(capsys, "--full")
     assert code == 0 and set(verdicts.values()) == {"kept"}
-    assert "144 cases" in text
+    assert "150 cases" in text
 
 
 def test_worst_counts_nan():

@@ -57,6 +57,13 @@ def two_valued(rows: int, cols: int, dtype: Dtype) -> Array:
     return np.asarray(np.where(rng.random((rows, cols)) < 0.3, a, -b))
 
 
+def leaning(rows: int, cols: int, dtype: Dtype) -> Array:
+    """Two values, whose mean is a quarter of σ: the most that a float64 row summed as it is has."""
+    rng = np.random.default_rng(7)
+    signs = np.where(rng.random((rows, cols)).argsort(axis=1) < 0.62 * cols, 1, -1)
+    return np.asarray(signs * (1 + 1e-6 * rng.random((rows, cols))))
+
+
 def last_integers(rows: int, cols: int, dtype: Dtype) -> Array:
     """Consecutive numbers where the dtype's step is 2."""
     step = 2.0 / float(np.finfo(dtype).eps)
@@ -84,6 +91,7 @@ FAMILIES: dict[str, Family] = {
     "sorted": lambda rows, cols, dtype: np.sort(noise(rows, cols), axis=1),
     "alternating": lambda rows, cols, dtype: noise(rows, 1) * (-1.0) ** np.arange(cols) + 0.1,
     "two-valued": two_valued,
+    "leaning": leaning,
     "last integers": last_integers,
     "one bit apart": one_bit_apart,
     "constant": lambda rows, cols, dtype: np.full((rows, cols), 1234.56),

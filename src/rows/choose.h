@@ -12,16 +12,16 @@ ALWAYS void settle_rows(const real *x, int rows, ptrdiff_t cols, double eps, int
         again = 0;
         for (int r = 0; r < GROUP; ++r) {
             if (r < rows && wanted[r])
-                limit[r] = center_row(x + r * cols, cols, centred ? pivot[r] : 0, spread[r], r, far, centred, &sums);
+                limit[r] = center_row(x + r * cols, cols, centred ? pivot[r] : 0, spread[r], r, far, centred, centred, &sums);
             else
                 EACH(i, REGS) sums.sum[r][i] = sums.sum_error[r][i] = sums.square[r][i] = sums.square_error[r][i] = (vd){0};
         }
-        finish_centred(&sums, pivot, limit, (double)cols, eps, centred, found);
+        finish_centred(&sums, pivot, limit, (double)cols, eps, centred, centred ? PLAIN : 0, found);
         for (int r = 0; r < rows; ++r) {
             if (!wanted[r]) continue;
             stats[r] = found[r];
             wanted[r] = found[r].exact;
-            pivot[r] = found[r].hi;
+            pivot[r] = found[r].mean;
             spread[r] = 8 / found[r].rstd;
             again |= wanted[r];
         }

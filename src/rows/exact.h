@@ -91,7 +91,7 @@ NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, int centr
         sums.sum_error[0][0][0] = sum.error;
         sums.square[0][0][0] = square.sum;
         sums.square_error[0][0][0] = square.error;
-        finish_centred(&sums, pivot, limit, n, scaled_eps, centred, found);
+        finish_centred(&sums, pivot, limit, n, scaled_eps, centred, 0, found);
         if (!found[0].exact || found[0].hi == pivot[0]) break;
         pivot[0] = found[0].hi;
     }

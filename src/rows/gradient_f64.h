@@ -1,5 +1,5 @@
 /* gradient_f64.h: float64's gradient sums: Σ (x − mean), Σ h and Σ h · (x − mean). The first, which loses nothing, gives back what
- * rounding the mean to float64 took away.
+ * rounding the mean to float64 took away; of a plain row (statistics_f64.h) that is too little to matter, and Σ h · x will do.
  *
  * What a result may be off by at most, in halves of an epsilon of what the bound (8 halves) multiplies, m ≥ |xhat|:
  *   dweight   x − hi 1, in lo 1 once more, · rstd + rest 1, rstd 1, · dy 1, the strip's tree 2, the result 1: 8.
@@ -7,6 +7,9 @@
  *             the result 1: 8. Of m · mean(|h| · m): h 1, x − hi 1, and by trees 3 more, all of them of mean|h · xhat|; k2 1, the rstd³
  *             in it 3, x − hi 1, the result 1, all of them of |mean(h · xhat)|: together 8 where the second is at most 7/16 of mean|h|,
  *             as it is unless the gradient points along the row. Where it does, its products are summed without any loss: 8 again.
+ * A plain row, hi 0 and lo its mean, |x| · rstd at most |xhat| + PLAIN: of dweight what the mean has lost 1.3, lo · rstd 0.25, · rstd +
+ * rest 1, rstd 1, · dy 1, the strip's tree 2, the result 1: 7.6. Of dx as before, but that the four of h · x and its trees are 1.28
+ * times as much, less the two of x − hi.
  * RMSNorm's hi, lo and k1 are 0: of |h| 4, of mean|h| none. */
 
 /* Σ d, Σ h and Σ h · d of a group: eight lanes a row, each an unevaluated pair; and about Σ |h| */
@@ -28,10 +31,11 @@ ALWAYS void load_products(const double *dy, const double *weight, ptrdiff_t j, i
     }
 }
 
-/* `above`: no less than twice what Σ |x − mean| of a chunk comes to in a lane, from which those sums start, as in statistics_f64.h */
-ALWAYS void center_gradient(const double *x, const double *dy, const double *weight, ptrdiff_t cols, double mean, double above_,
-                            int r, int far, const int centred, gradient_lanes *out) {
-    const vd m = splat_d(mean), above = splat_d(above_);
+/* hi: the mean, or 0 where the row is plain. `above`: no less than twice what Σ |x − mean| of a chunk comes to in a lane, from which those
+ * sums start, as in statistics_f64.h. */
+ALWAYS void center_gradient(const double *x, const double *dy, const double *weight, ptrdiff_t cols, double hi, double above_,
+                            int r, int far, const int centred, const int plain, gradient_lanes *out) {
+    const vd m = splat_d(hi), above = splat_d(above_);
     vd h_sum[REGS], h_error[REGS], hd_sum[REGS], hd_error[REGS], size[REGS];
     EACH(i, REGS) h_sum[i] = h_error[i] = hd_sum[i] = hd_error[i] = size[i] = (vd){0};
     for (ptrdiff_t first = 0; first < cols; first += CHUNK) {
@@ -48,19 +52,20 @@ ALWAYS void center_gradient(const double *x, const double *dy, const double *wei
             }
             EACH(i, REGS) {
                 vd d[4], h[4];
-                load_centred(x, j, i, cols, m, centred ? 4 : 0, d);
+                if (plain)
+                    load_plain(x, j, i, cols, d);
+                else
+                    load_centred(x, j, i, cols, m, 4, d);
                 load_products(dy, weight, j, i, cols, h);
-                if (centred) {
-                    EACH(k, 4) add_beneath(&d_sum[i], &d_error[i], d[k]);
-                    two_sum(&h_sum[i], &h_error[i], (h[0] + h[1]) + (h[2] + h[3]));
-                }
+                if (!plain) EACH(k, 4) add_beneath(&d_sum[i], &d_error[i], d[k]);
+                if (centred) two_sum(&h_sum[i], &h_error[i], (h[0] + h[1]) + (h[2] + h[3]));
                 two_sum(&hd_sum[i], &hd_error[i], multiply_add(h[1], d[1], h[0] * d[0]) + multiply_add(h[3], d[3], h[2] * d[2]));
                 size[i] += (magnitude(h[0]) + magnitude(h[1])) + (magnitude(h[2]) + magnitude(h[3]));
             }
         }
         EACH(i, REGS) {
             d_sum[i] = d_sum[i] - above;
-            if (centred && first) {
+            if (!plain && first) {
                 two_sum(&d_sum[i], &d_error[i], out->d[r][i]);
                 d_error[i] += out->d_error[r][i];
             }
@@ -78,9 +83,9 @@ ALWAYS void center_gradient(const double *x, const double *dy, const double *wei
 }
 
 /* Σ h · d of one row once more, every product and every sum with its error */
-NEVER void sum_precisely(const double *x, const double *dy, const double *weight, ptrdiff_t cols, double mean, int r,
+NEVER void sum_precisely(const double *x, const double *dy, const double *weight, ptrdiff_t cols, double hi, int r,
                          gradient_lanes *out) {
-    const vd m = splat_d(mean);
+    const vd m = splat_d(hi);
     EACH(i, REGS) {
         vd sum = {0}, error = {0};
         for (ptrdiff_t j = 0; j < cols; j += TREE) {
@@ -99,14 +104,13 @@ NEVER void sum_precisely(const double *x, const double *dy, const double *weight
     }
 }
 
-/* lo, mean(h) and mean(h · (x − mean)) from the lanes; and for which rows products by trees are good enough */
-ALWAYS void finish_means(gradient_lanes *lanes, double cols, const double *rstd, const int centred, gradient_means *means,
-                         int64_t *good) {
+/* lo (a plain row's: its mean), mean(h) and mean(h · (x − mean)) from the lanes; and for which rows products by trees are good enough */
+ALWAYS void finish_means(gradient_lanes *lanes, double cols, const double *mean, const double *hi, const double *rstd,
+                         int all_plain, const int centred, gradient_means *means, int64_t *good) {
     vd d[REGS], d_error[REGS], h[REGS], h_error[REGS], hd[REGS], hd_error[REGS], size[REGS];
-    if (centred) {
-        sum_lanes(lanes->d, lanes->d_error, 1, d, d_error);
-        sum_lanes(lanes->h, lanes->h_error, 1, h, h_error);
-    }
+    EACH(i, REGS) d[i] = d_error[i] = (vd){0};
+    if (!all_plain) sum_lanes(lanes->d, lanes->d_error, 1, d, d_error);
+    if (centred) sum_lanes(lanes->h, lanes->h_error, 1, h, h_error);
     sum_lanes(lanes->hd, lanes->hd_error, 1, hd, hd_error);
     sum_lanes(lanes->size, 0, 0, size, 0);
     EACH(i, REGS) {
@@ -114,7 +118,8 @@ ALWAYS void finish_means(gradient_lanes *lanes, double cols, const double *rstd,
         const vd n = splat_d(cols);
         means->lo[i] = means->mean_h[i] = (vd){0};
         if (centred) {
-            means->lo[i] = divide_pair(d[i], d_error[i], n, &rest);
+            const vd whole = load_d(mean + i * WD), lo = divide_pair(d[i], d_error[i], n, &rest);
+            means->lo[i] = pick(load_d(hi + i * WD) == 0, whole, lo);
             means->mean_h[i] = divide_pair(h[i], h_error[i], n, &rest);
             means->mean_h[i] += rest;
             two_sum(&hd[i], &hd_error[i], -(means->lo[i] * (h[i] + h_error[i])));
@@ -125,12 +130,17 @@ ALWAYS void finish_means(gradient_lanes *lanes, double cols, const double *rstd,
     }
 }
 
-/* lo, mean(h) and mean(h · (x − mean)) of `rows` rows; without dx lo alone counts, which dweight needs; where not centred, nothing does */
+/* Of one column nothing is plain: there x − mean is 0 exactly. */
+ALWAYS int is_plain(double mean, double rstd, ptrdiff_t cols) { return cols > 1 && __builtin_fabs(mean) * rstd <= PLAIN; }
+
+/* lo, mean(h) and mean(h · (x − mean)) of `rows` rows; without dx lo alone counts, which dweight needs, and a plain row has; where not
+ * centred, nothing does */
 ALWAYS void take_means(const double *x, const double *dy, const double *weight, const double *mean, const double *rstd, int rows,
                        ptrdiff_t cols, int far, int wanted, const int centred, gradient_means *means) {
     gradient_lanes lanes;
+    double hi[GROUP];
     int64_t good[GROUP];
-    int again = 0;
+    int again = 0, all_plain = 1;
     if (!centred && !wanted) {
         memset(means, 0, sizeof *means);
         return;
@@ -138,9 +148,12 @@ ALWAYS void take_means(const double *x, const double *dy, const double *weight, 
     /* Σ |x − mean| of n elements is at most √(n · D) σ, and σ at most 1 / rstd */
     const double n = (double)(((cols < CHUNK ? cols : CHUNK) + 7) / 8), above = 4 * root(splat_d(n * (double)cols))[0];
     for (int r = 0; r < GROUP; ++r) {
-        if (r < rows) {
-            center_gradient(x + r * cols, dy + r * cols, weight, cols, centred ? mean[r] : 0, centred ? above / rstd[r] : 0, r, far,
-                            centred, &lanes);
+        hi[r] = is_plain(mean[r], rstd[r], cols) ? 0 : mean[r];
+        if (r < rows && centred && !(hi[r] == 0)) {
+            center_gradient(x + r * cols, dy + r * cols, weight, cols, mean[r], above / rstd[r], r, far, 1, 0, &lanes);
+            all_plain = 0;
+        } else if (r < rows && wanted) {
+            center_gradient(x + r * cols, dy + r * cols, weight, cols, 0, 0, r, far, centred, 1, &lanes);
         } else {
             EACH(i, REGS) {
                 lanes.d[r][i] = lanes.d_error[r][i] = lanes.h[r][i] = lanes.h_error[r][i] = (vd){0};
@@ -148,19 +161,19 @@ ALWAYS void take_means(const double *x, const double *dy, const double *weight, 
             }
         }
     }
-    finish_means(&lanes, (double)cols, rstd, centred, means, good);
+    finish_means(&lanes, (double)cols, mean, hi, rstd, all_plain, centred, means, good);
     for (int r = 0; wanted && r < rows; ++r) {
         if (good[r]) continue;
-        sum_precisely(x + r * cols, dy + r * cols, weight, cols, mean[r], r, &lanes);
+        sum_precisely(x + r * cols, dy + r * cols, weight, cols, hi[r], r, &lanes);
         again = 1;
     }
-    if (again) finish_means(&lanes, (double)cols, rstd, centred, means, good);
+    if (again) finish_means(&lanes, (double)cols, mean, hi, rstd, all_plain, centred, means, good);
 }
 
-/* The rows for which lo is no more than a sixteenth of σ */
+/* The rows for which lo is no more than a sixteenth of σ, or that are plain */
 ALWAYS vm is_fit(vd mean, vd rstd, vd lo) {
-    (void)mean;
-    return magnitude(lo) * rstd <= 0x1p-4;
+    const vd off = magnitude(lo) * rstd;
+    return (off <= 0x1p-4) | ((lo == mean) & (off <= PLAIN));
 }
 
 /* rstd³ · mean_hd, rounded once */
@@ -177,7 +190,7 @@ ALWAYS vd multiply_k2(vd rstd, vd mean_hd, vd mean_hd_rest) {
 ALWAYS vm round_constants(vd mean, vd rstd, const gradient_means *means, int i, vd size, group_gradient *g) {
     (void)size;
     const vd k2 = multiply_k2(rstd, means->mean_hd[i], means->mean_hd_rest[i]);
-    store_d(g->hi + i * WD, mean);
+    store_d(g->hi + i * WD, pick(means->lo[i] == mean, (vd){0}, mean));
     store_d(g->rstd + i * WD, rstd);
     store_d(g->rest + i * WD, -(means->lo[i] * rstd));
     store_d(g->k1 + i * WD, multiply_add(-means->lo[i], k2, rstd * means->mean_h[i]));

@@ -72,7 +72,7 @@ ALWAYS void take_moments(const real *x, const double *shift, int rows, ptrdiff_t
         any = 0;
         for (int r = 0; r < GROUP; ++r) {
             if (wanted[r])
-                limit[r] = center_row(x + r * cols, cols, pivot[r], spread[r], r, far, 1, &sums);
+                limit[r] = center_row(x + r * cols, cols, pivot[r], spread[r], r, far, 1, 0, &sums);
             else
                 EACH(i, REGS) sums.sum[r][i] = sums.sum_error[r][i] = sums.square[r][i] = sums.square_error[r][i] = (vd){0};
         }

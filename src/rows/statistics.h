@@ -5,8 +5,9 @@
  * A row goes to the first of three ways that is exact enough for it; which one depends on the row alone.
  *   raw       float32 only. Σ x and Σ x² in float64: every square is exact, so the only errors are those of adding, below
  *             2^-44 of Σ x². Good while mean² ≤ 2^18 · (var + eps): rstd is then off by less than 2^-27.
- *   centred   Σ (x − pivot) and Σ (x − pivot)² about a pivot near the mean (float32: the raw mean; float64: that of a sample), as
- *             pairs of float64, rstd in double-double. A pivot further off than half a σ is moved, once. Good for every offset.
+ *   centred   Σ (x − pivot) and Σ (x − pivot)² about a pivot near the mean (float32: the raw mean; float64: that of a sample, or 0 where
+ *             that is near), as pairs of float64, rstd in double-double. A pivot further off than half a σ is moved, once. Good for every
+ *             offset.
  *             RMSNorm's float64: Σ x², by trees.
  *   exact     the row scaled by a power of two (exact.h): what overflows, underflows or is not finite. */
 
@@ -30,8 +31,8 @@ ALWAYS void fetch_ahead(const real *p, const int n) { /* what lies AHEAD of n el
 
 /* A row's statistics. xhat = ((x · 2^power − hi) − lo) · factor, power 0 but for scaled rows. */
 typedef struct {
-    double hi, lo, factor;
-    double mean, rstd; /* what the caller gets */
+    double hi, lo, factor; /* the mean, or 0, and the rest of the mean */
+    double mean, rstd;     /* what the caller gets */
     int power;
     int exact; /* float64 arithmetic with that power, row by row: exact.h */
 } row_stats;
@@ -97,9 +98,10 @@ ALWAYS void move_to_mean(vd sum, vd sum_error, vd n, vd *lo, vd *lo_error, vd *s
 
 /* mean = pivot + Σ (x − pivot) / D, var = (Σ (x − pivot)² − (Σ (x − pivot))² / D) / D, rstd = 1 / √(var + eps), each to
  * little more than one rounding, for the rows of a group (those of unused rows are computed and dropped). `limit`: the most that
- * Σ (x − pivot)² may be for the sums to be right. */
+ * Σ (x − pivot)² may be for the sums to be right. plain: the most |mean| · rstd of a row whose pivot is 0, which stays its hi; 0: a
+ * pivot of 0 is like any other. */
 ALWAYS void finish_centred(centred_sums *rows, const double *pivot, const double *limit, double cols, double eps, const int centred,
-                           row_stats *stats) {
+                           const double plain, row_stats *stats) {
     vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
     if (centred) sum_lanes(rows->sum, rows->sum_error, 1, sum, sum_error);
     sum_lanes(rows->square, rows->square_error, 1, square, square_error);
@@ -129,12 +131,16 @@ ALWAYS void finish_centred(centred_sums *rows, const double *pivot, const double
             rest += lo_error;
         }
 
-        /* the pivot lies within half a σ, and nothing left its range (NaN fails the test) */
-        const vm good = near & (lo * lo * 4 <= v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
+        /* the pivot lies within half a σ, 0 nearer, and nothing left its range (NaN fails the test) */
+        const vm at_zero = plain > 0 ? hi == 0 : (vm){0};
+        const vd reach = pick(at_zero, splat_d(plain * plain), splat_d(0.25));
+        const vm good = near & (lo * lo <= v * reach) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
+        const vd whole = pick(at_zero, hi, mean), part = pick(at_zero, mean, rest);
         EACH(k, WD) {
             row_stats *s = &stats[i * WD + k];
-            s->hi = s->mean = mean[k];
-            s->lo = rest[k];
+            s->mean = mean[k];
+            s->hi = whole[k];
+            s->lo = part[k];
             s->factor = s->rstd = rstd[k];
             s->power = 0;
             s->exact = !good[k];

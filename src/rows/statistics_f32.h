@@ -54,10 +54,11 @@ ALWAYS void sum_rows(const float *x, int rows, ptrdiff_t cols, int far, const in
     }
 }
 
-/* The centred way: float64 has bits to spare for sums by trees. Good for every row. */
+/* The centred way: float64 has bits to spare for sums by trees. Good for every row; none is plain (statistics_f64.h). */
+#define PLAIN 0
 ALWAYS double center_row(const float *x, ptrdiff_t cols, double pivot, double spread, int r, int far, const int centred,
-                         centred_sums *out) {
-    (void)spread;
+                         const int may_be_plain, centred_sums *out) {
+    (void)spread, (void)may_be_plain;
     return sum_trees(x, cols, pivot, r, far, centred, out);
 }
 
