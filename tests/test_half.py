@@ -55,6 +55,27 @@ def test_float32_rounded_once(name, shape, half):
 
 
 @pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("shape", [(4100, 2100), (140_000, 64)])  # rows in parts, and whole
+@pytest.mark.parametrize("name", NORMS)
+def test_past_the_caches(name, shape, half):
+    """More than a last-level cache holds, wherever y begins; some rows go the exact way."""
+    norm, (rows, cols) = Norm(name), shape
+    assert 4 * rows * cols >= 2**25  # x and y: STREAM_BYTES of kernels.pxd
+    x, _, weight, bias = operands((37, cols), half)
+    x[5, 1] = np.inf
+    parameters = norm.parameters_of(weight, bias)
+    known = norm.normalize(x.astype(np.float32), cols, *parameters).astype(half)
+    x, known = (np.resize(a, shape) for a in (x, known))
+    room = np.empty(rows * cols + 64, half)
+    for start in (0, 1, 8, 32):
+        y = room[start : start + rows * cols].reshape(shape)
+        y[...] = 7
+        norm.normalize(x, cols, *parameters, out=y)
+        assert_same_bits(y, known)
+    assert_same_bits(norm.normalize(x, cols, *parameters), known)
+
+
+@pytest.mark.parametrize("half", HALVES)
 def test_parameters_of_the_same_type(norm, half):
     """The same as their float32 values; and gradients in that type."""
     x, dy, weight, bias = operands((9, 33), half)

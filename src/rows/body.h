@@ -10,6 +10,10 @@
 
 #include "choose.h"
 
+#include "runs.h"
+
+#include FORMATS_OF_REAL
+
 #include "output.h"
 
 #include "forward.h"
@@ -29,10 +33,6 @@
 #include "fold.h"
 
 #include "backward.h"
-
-#include "runs.h"
-
-#include FORMATS_OF_REAL
 
 #include "views.h"
 

@@ -1,5 +1,6 @@
 /* formats_f32.h: what float32 is stored as: itself, float16 or bfloat16. */
 #define DTYPE_OF_REAL LN_FLOAT32
+#define HAS_HALF 1
 
 #include "half.h"
 

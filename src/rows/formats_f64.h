@@ -1,5 +1,6 @@
 /* formats_f64.h: what float64 is stored as: itself. */
 #define DTYPE_OF_REAL LN_FLOAT64
+#define HAS_HALF 0
 
 /* n elements, `stride` bytes apart at p */
 ALWAYS void read_run(const char *p, ptrdiff_t stride, int dtype, ptrdiff_t n, ptrdiff_t ahead, double *to) {

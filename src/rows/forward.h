@@ -16,43 +16,45 @@ ALWAYS vec normalize_vector(vec x, vec hi, vec rest, vec rstd, const int weighte
     return weighted ? xhat * weight : biased ? xhat + bias : xhat;
 }
 
-/* `vectors` vectors of one row of y from column j on, the first n lanes of each; n = W: all lanes. */
+/* `vectors` vectors of one row of y from column j on, the first n lanes of each; n = W: all lanes. `format`, a constant: what y is stored
+ * as, x's own or narrower. */
 ALWAYS void normalize(const real *x, const real *weight, const real *bias, ptrdiff_t j, const int vectors, int n, vec hi, vec rest,
-                      vec rstd, const int streams, const int centred, real *y) {
+                      vec rstd, const int streams, const int centred, const int format, void *y) {
     vec v[VECTORS];
     EACH(k, vectors) v[k] = load_n(x + j + k * W, n);
     EACH(k, vectors) {
         const vec w = weight ? load_n(weight + j + k * W, n) : hi, b = bias ? load_n(bias + j + k * W, n) : hi;
         v[k] = normalize_vector(v[k], hi, rest, rstd, weight != 0, w, bias != 0, b, centred);
     }
-    EACH(k, vectors) write_n(y + j + k * W, v[k], n, streams);
+    EACH(k, vectors) write_as(y, j + k * W, v[k], n, streams, format);
 }
 
 /* Columns j … last − 1 of a row; the first `head` of them, which may be none, are taken apart */
 ALWAYS void normalize_columns(const real *x, const real *weight, const real *bias, ptrdiff_t j, int head, ptrdiff_t last, real hi_,
-                              real rest_, real rstd_, const int streams, const int centred, real *y) {
+                              real rest_, real rstd_, const int streams, const int centred, const int format, void *y) {
     const vec hi = splat(hi_), rest = splat(rest_), rstd = splat(rstd_);
-    if (head) normalize(x, weight, bias, j, 1, head, hi, rest, rstd, streams, centred, y);
+    if (head) normalize(x, weight, bias, j, 1, head, hi, rest, rstd, streams, centred, format, y);
     for (j += head; j + VECTORS * W <= last; j += VECTORS * W) {
-        if (streams) fetch_ahead(x + j + AHEAD / sizeof(real), VECTORS * W); /* from memory: a tenth of the time */
-        normalize(x, weight, bias, j, VECTORS, W, hi, rest, rstd, streams, centred, y);
+        if (streams && format == DTYPE_OF_REAL)
+            fetch_ahead(x + j + AHEAD / sizeof(real), VECTORS * W); /* from memory: a tenth of the time */
+        normalize(x, weight, bias, j, VECTORS, W, hi, rest, rstd, streams, centred, format, y);
     }
     for (; j + W <= last; j += W)
-        normalize(x, weight, bias, j, 1, W, hi, rest, rstd, streams, centred, y);
-    if (j < last) normalize(x, weight, bias, j, 1, (int)(last - j), hi, rest, rstd, streams, centred, y);
+        normalize(x, weight, bias, j, 1, W, hi, rest, rstd, streams, centred, format, y);
+    if (j < last) normalize(x, weight, bias, j, 1, (int)(last - j), hi, rest, rstd, streams, centred, format, y);
 }
 
 /* The compiler's copies of it: weight and bias there or not. */
 ALWAYS void normalize_any(const real *x, const real *weight, const real *bias, ptrdiff_t j, int head, ptrdiff_t last, real hi,
-                          real rest, real rstd, const int streams, const int centred, real *y) {
+                          real rest, real rstd, const int streams, const int centred, const int format, void *y) {
     if (weight && bias)
-        normalize_columns(x, weight, bias, j, head, last, hi, rest, rstd, streams, centred, y);
+        normalize_columns(x, weight, bias, j, head, last, hi, rest, rstd, streams, centred, format, y);
     else if (weight)
-        normalize_columns(x, weight, 0, j, head, last, hi, rest, rstd, streams, centred, y);
+        normalize_columns(x, weight, 0, j, head, last, hi, rest, rstd, streams, centred, format, y);
     else if (bias)
-        normalize_columns(x, 0, bias, j, head, last, hi, rest, rstd, streams, centred, y);
+        normalize_columns(x, 0, bias, j, head, last, hi, rest, rstd, streams, centred, format, y);
     else
-        normalize_columns(x, 0, 0, j, head, last, hi, rest, rstd, streams, centred, y);
+        normalize_columns(x, 0, 0, j, head, last, hi, rest, rstd, streams, centred, format, y);
 }
 
 ALWAYS int most_rows(ptrdiff_t cols) {
@@ -60,49 +62,53 @@ ALWAYS int most_rows(ptrdiff_t cols) {
     return fit < 1 ? 1 : fit > GROUP ? GROUP : (int)fit;
 }
 
-/* Columns j … last − 1 of a row, whichever way it goes; the exact way writes all of them when j is 0 */
+/* Columns j … last − 1 of a row, whichever way it goes; the exact way writes all of them when j is 0, first to x where y is narrower */
 ALWAYS void write_columns(const real *x, const real *weight, const real *bias, ptrdiff_t cols, ptrdiff_t j, ptrdiff_t last,
-                          row_stats *s, int streams, const int centred, real *y) {
+                          row_stats *s, int streams, const int centred, const int format, void *y) {
     real hi = 0, rest = 0;
     if (!centred) bias = 0; /* there is none: no copies for it */
     if (centred && !s->exact) split_mean(s, &hi, &rest);
     if (s->exact) {
-        if (j == 0) scale_normalize(x, weight, bias, cols, s, y);
+        real *own = format == DTYPE_OF_REAL ? y : (real *)x;
+        if (j == 0) scale_normalize(x, weight, bias, cols, s, own);
+        if (format != DTYPE_OF_REAL) write_run(own, cols, format, y, size_in(format), 0);
     } else if (streams) {
-        normalize_any(x, weight, bias, j, head_of(y + j, last - j), last, hi, rest, (real)s->factor, 1, centred, y);
+        const int head = head_in((char *)y + j * size_in(format), last - j, format);
+        normalize_any(x, weight, bias, j, head, last, hi, rest, (real)s->factor, 1, centred, format, y);
     } else {
-        normalize_any(x, weight, bias, j, 0, last, hi, rest, (real)s->factor, 0, centred, y);
+        normalize_any(x, weight, bias, j, 0, last, hi, rest, (real)s->factor, 0, centred, format, y);
     }
 }
 
 /* The same, for the spans after a row's first: one copy of it, out of the way of the rows that have one */
 NEVER void write_more(const real *x, const real *weight, const real *bias, ptrdiff_t cols, ptrdiff_t j, ptrdiff_t last,
                       row_stats *s, int streams, real *y) {
-    write_columns(x, weight, bias, cols, j, last, s, streams, 1, y);
+    write_columns(x, weight, bias, cols, j, last, s, streams, 1, DTYPE_OF_REAL, y);
 }
 NEVER void write_more_rms(const real *x, const real *weight, const real *bias, ptrdiff_t cols, ptrdiff_t j, ptrdiff_t last,
                           row_stats *s, int streams, real *y) {
-    write_columns(x, weight, bias, cols, j, last, s, streams, 0, y);
+    write_columns(x, weight, bias, cols, j, last, s, streams, 0, DTYPE_OF_REAL, y);
 }
 
 ALWAYS void take_rows(const real *x, const real *weight, const real *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,
-                      double eps, int far, const int centred, real *y, double *mean, double *rstd) {
-    const int most = most_rows(cols), streams = far == LN_IN_MEMORY && y != x;
+                      double eps, int far, int streams, const int centred, const int format, void *y, double *mean, double *rstd) {
+    const int most = most_rows(cols);
     for (ptrdiff_t row = first; row < last; row += most) {
         const int rows = (int)(last - row < most ? last - row : most);
         row_stats stats[GROUP];
         take_statistics(x + row * cols, rows, cols, eps, far, centred, stats);
-        const ptrdiff_t span = cols < 2 * SPAN ? cols : SPAN;
+        const ptrdiff_t span = cols < 2 * SPAN || format != DTYPE_OF_REAL ? cols : SPAN;
         for (int r = 0; r < rows; ++r) {
             if (centred && mean) mean[row + r] = stats[r].mean;
             if (rstd) rstd[row + r] = stats[r].rstd;
-            write_columns(x + (row + r) * cols, weight, bias, cols, 0, span, &stats[r], streams, centred, y + (row + r) * cols);
+            write_columns(x + (row + r) * cols, weight, bias, cols, 0, span, &stats[r], streams, centred, format,
+                          (char *)y + (row + r) * cols * size_in(format));
         }
         for (ptrdiff_t j = span; j < cols; j += span) {
             for (int r = 0; r < rows; ++r)
                 (centred ? write_more : write_more_rms)(x + (row + r) * cols, weight, bias, cols, j,
                                                         cols - j < span ? cols : j + span, &stats[r], streams,
-                                                        y + (row + r) * cols);
+                                                        (real *)y + (row + r) * cols);
         }
     }
     if (streams) stream_end();
@@ -112,7 +118,8 @@ ALWAYS void take_rows(const real *x, const real *weight, const real *bias, ptrdi
 #define FORWARD_KERNEL(ROWS, BODY, CENTRED)                                                                                        \
     NEVER void BODY(const real *x, const real *weight, const real *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,          \
                     double eps, int far, real *y, double *mean, double *rstd) {                                                    \
-        take_rows(x, weight, bias, first, last, cols, eps, far, CENTRED, y, mean, rstd);                                           \
+        take_rows(x, weight, bias, first, last, cols, eps, far, far == LN_IN_MEMORY && y != x, CENTRED, DTYPE_OF_REAL, y, mean,    \
+                  rstd);                                                                                                           \
     }                                                                                                                              \
     static void ROWS(const void *x, const void *weight, const void *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,         \
                      double eps, int far, void *y, double *mean, double *rstd) {                                                   \
@@ -123,3 +130,19 @@ ALWAYS void take_rows(const real *x, const real *weight, const real *bias, ptrdi
 FORWARD_KERNEL(forward_rows, forward_body, 1)
 FORWARD_KERNEL(forward_rows_rms, forward_body_rms, 0)
 #undef FORWARD_KERNEL
+
+#if HAS_HALF
+/* Rows that were widened from a half type, into y in that type; x, which is the caller's room, may be written over */
+typedef void narrow_body(real *x, const real *weight, const real *bias, ptrdiff_t rows, ptrdiff_t cols, double eps, int streams,
+                         void *y, double *mean, double *rstd);
+#define NARROW_BODY(BODY, CENTRED, FORMAT)                                                                                         \
+    NEVER void BODY(real *x, const real *weight, const real *bias, ptrdiff_t rows, ptrdiff_t cols, double eps, int streams,        \
+                    void *y, double *mean, double *rstd) {                                                                         \
+        take_rows(x, weight, bias, 0, rows, cols, eps, LN_NEAR, streams, CENTRED, FORMAT, y, mean, rstd);                          \
+    }
+NARROW_BODY(forward_float16, 1, LN_FLOAT16)
+NARROW_BODY(forward_float16_rms, 0, LN_FLOAT16)
+NARROW_BODY(forward_bfloat16, 1, LN_BFLOAT16)
+NARROW_BODY(forward_bfloat16_rms, 0, LN_BFLOAT16)
+#undef NARROW_BODY
+#endif

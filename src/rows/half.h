@@ -8,10 +8,31 @@ ALWAYS vu pick_u(vi mask, vu a, vu b) { return (a & (vu)mask) | (b & ~(vu)mask);
 
 /* A bfloat16 is the upper half of a float32. A NaN keeps its sign and stays one. */
 ALWAYS vf widen_bfloat16(vs v) { return (vf)(__builtin_convertvector(v, vu) << 16); }
+#if LN_BYTES == 64
+/* Half of the last place added, and where what falls off is then 0, the last place made even */
+ALWAYS vs narrow_bfloat16(vf v) {
+    const __m512i bits = (__m512i)v, up = _mm512_add_epi32(bits, _mm512_set1_epi32(0x8000));
+    const __mmask16 tie = _mm512_testn_epi32_mask(up, _mm512_set1_epi32(0xffff));
+    const __mmask16 nan = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q);
+    __m512i out = _mm512_mask_and_epi32(up, tie, up, _mm512_set1_epi32(~0x10000));
+    out = _mm512_mask_or_epi32(out, nan, bits, _mm512_set1_epi32(0x400000));
+    return (vs)_mm512_cvtepi32_epi16(_mm512_srli_epi32(out, 16));
+}
+#elif LN_BYTES == 32
+ALWAYS vs narrow_bfloat16(vf v) {
+    const __m256i bits = (__m256i)v, odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    const __m256 quiet = (__m256)_mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256 out = _mm256_blendv_ps((__m256)rounded, quiet, _mm256_cmp_ps((__m256)v, (__m256)v, _CMP_UNORD_Q));
+    const __m256i high = _mm256_srli_epi32((__m256i)out, 16);
+    return (vs)_mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+}
+#else
 ALWAYS vs narrow_bfloat16(vf v) {
     const vu bits = (vu)v, rounded = bits + 0x7fff + (bits >> 16 & 1);
     return __builtin_convertvector(pick_u(v == v, rounded, bits | 0x400000) >> 16, vs);
 }
+#endif
 
 #if LN_BYTES == 64
 
@@ -84,6 +105,18 @@ ALWAYS void stream_half(void *p, vs v) {
 #else
     memcpy(p, &v, sizeof v);
 #endif
+}
+
+/* The first n lanes; n = WF: all, to an aligned p where they are streamed */
+ALWAYS void write_half(uint16_t *p, vs v, int n, const int streams) {
+    if (n < WF) {
+        for (int k = 0; k < n; ++k)
+            p[k] = v[k];
+    } else if (streams) {
+        stream_half(p, v);
+    } else {
+        memcpy(p, &v, sizeof v);
+    }
 }
 
 ALWAYS void narrow_run(const float *from, ptrdiff_t n, vs (*narrow_half)(vf), char *p, ptrdiff_t stride, int streams) {

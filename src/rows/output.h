@@ -1,11 +1,15 @@
-/* output.h: how a row of results is written. Knows alignment. Does not know what is written. */
+/* output.h: how a row of results is written. Knows alignment and formats. Does not know what is written. */
 
-/* Elements of a row from p on before the first that is aligned to a register: what is written first. */
-ALWAYS int head_of(const real *p, ptrdiff_t cols) {
-    const ptrdiff_t off = (ptrdiff_t)((uintptr_t)p % LN_BYTES) / (ptrdiff_t)sizeof(real);
+/* Bytes of an element that is stored in this format, a constant */
+ALWAYS ptrdiff_t size_in(const int format) { return format == DTYPE_OF_REAL ? (ptrdiff_t)sizeof(real) : 2; }
+
+/* Elements of a row from p on before the first W that are aligned, all together: what is written first. */
+ALWAYS int head_in(const void *p, ptrdiff_t cols, const int format) {
+    const ptrdiff_t off = (ptrdiff_t)((uintptr_t)p % (size_t)(W * size_in(format))) / size_in(format);
     const ptrdiff_t head = off ? W - off : 0;
     return (int)(head < cols ? head : cols);
 }
+ALWAYS int head_of(const real *p, ptrdiff_t cols) { return head_in(p, cols, DTYPE_OF_REAL); }
 
 /* The first n lanes of v to p; n = W: all, to an aligned p where they are streamed. A streamed part goes in pieces of 16 bytes, so that
  * the end of a row and the beginning of the next, which share a cache line, leave for memory together. */
@@ -23,4 +27,14 @@ ALWAYS void write_n(real *p, vec v, int n, const int streams) {
     } else {
         store_n(p, v, n);
     }
+}
+
+/* The same to element j of a row in this format, rounded to nearest even where that is narrower */
+ALWAYS void write_as(void *row, ptrdiff_t j, vec v, int n, const int streams, const int format) {
+    void *p = (char *)row + j * size_in(format);
+    if (format == DTYPE_OF_REAL) write_n(p, v, n, streams);
+#if HAS_HALF
+    if (format == LN_FLOAT16) write_half(p, narrow_float16(v), n, streams);
+    if (format == LN_BFLOAT16) write_half(p, narrow_bfloat16(v), n, streams);
+#endif
 }
