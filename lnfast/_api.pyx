@@ -21,8 +21,8 @@ from plain cimport (
 )
 from results cimport empty_like, empty_of_cols, empty_of_rows, empty_parameter, empty_statistic
 from steady cimport (
-    Order, are_last, are_lengths, find_order, is_row_statistic, is_steady, is_steady_gradient, is_steady_mask, is_steady_parameter,
-    order_as,
+    Order, are_last, are_lengths, find_order, is_apart, is_in_place_or_apart, is_row_statistic, is_steady, is_steady_gradient,
+    is_steady_mask, is_steady_out, is_steady_parameter, order_as,
 )
 from threads cimport available_threads, ln_cap_threads, ln_openmp, ln_set_quota, ln_watch_forks
 
@@ -65,8 +65,8 @@ cdef object normalize(int norm, object x, object normalized_shape, object weight
             call.threads = threads
             call_forward(&call, PyArray_DATA(y), NULL, NULL)
             return y
-    if threads >= 0 and check_finite is False and out is None:
-        of_steady = normalize_steady(norm, False, x, normalized_shape, weight, bias, eps, axis, mask, threads)
+    if threads >= 0 and check_finite is False:
+        of_steady = normalize_steady(norm, False, x, normalized_shape, weight, bias, eps, axis, mask, out, threads)
         if of_steady is not None:
             return of_steady
     args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, axis=axis, mask=mask,
@@ -97,7 +97,7 @@ cdef tuple normalize_and_keep(int norm, object x, object normalized_shape, objec
                 normalized_shape = trailing_shape(<cnp.ndarray> x, axes)
             return y, keep(norm, x, normalized_shape, weight, mean, rstd, None, None)
     if threads >= 0 and check_finite is False and out is None:
-        of_steady = normalize_steady(norm, True, x, normalized_shape, weight, bias, eps, axis, mask, threads)
+        of_steady = normalize_steady(norm, True, x, normalized_shape, weight, bias, eps, axis, mask, None, threads)
         if of_steady is not None:
             return of_steady
     args = _arguments.forward(x, normalized_shape, weight, bias, eps, out, num_threads, check_finite, axis=axis, mask=mask,
@@ -149,8 +149,8 @@ cdef inline bint is_computed(int dtype) noexcept:
 
 
 cdef object normalize_steady(int norm, bint keeps, object x, object normalized_shape, object weight, object bias, object eps,
-                             object axis, object mask, int threads):
-    """What normalize or normalize_and_keep give of steady arguments; None where one is not."""
+                             object axis, object mask, object out, int threads):
+    """What normalize, or normalize_and_keep without `out`, give of steady arguments; None where one is not."""
     cdef Order order
     cdef int dtype, computed
     if not cnp.PyArray_CheckExact(x) or not PyFloat_CheckExact(eps):
@@ -162,11 +162,14 @@ cdef object normalize_steady(int norm, bint keeps, object x, object normalized_s
             or not is_steady_parameter(weight, <cnp.ndarray> x, computed, &order)
             or not is_steady_parameter(bias, <cnp.ndarray> x, computed, &order) or not is_steady_mask(mask, <cnp.ndarray> x)):
         return None
+    if out is not None and not (is_steady_out(out, <cnp.ndarray> x) and is_in_place_or_apart(out, x) and is_apart(out, weight)
+                                and is_apart(out, bias) and is_apart(out, mask)):
+        return None
     if keeps and (has_leads(weight, &order) or has_leads(bias, &order)):
         return None  # of which records hold no mixture
     if keeps and are_last(&order) and not cnp.PyArray_IS_C_CONTIGUOUS(<cnp.ndarray> x):
         return None  # of which they hold a copy
-    y = empty_like(<cnp.ndarray> x)
+    y = empty_like(<cnp.ndarray> x) if out is None else out
     mean = rstd = None
     if keeps:
         weight = None if weight is None else cnp.PyArray_NewCopy(<cnp.ndarray> weight, cnp.NPY_CORDER)
@@ -198,8 +201,8 @@ cdef inline object cast(object parameter, int dtype):
         return cnp.PyArray_Cast(<cnp.ndarray> parameter, dtype)
 
 
-cdef tuple differentiate_steady(int norm, object dy, tuple cache, object ds, int asked, int threads):
-    """What differentiate gives of steady arguments and without `out`; None where one is not."""
+cdef tuple differentiate_steady(int norm, object dy, tuple cache, object ds, int asked, object out, int threads):
+    """What differentiate gives of steady arguments; None where one is not."""
     cdef Order order
     cdef cnp.ndarray x
     cdef int dtype, computed, statistics = 2 if norm == LN_LAYER_NORM else 1
@@ -217,7 +220,11 @@ cdef tuple differentiate_steady(int norm, object dy, tuple cache, object ds, int
             or not is_row_statistic(rstd, x, &order) or not is_steady_mask(mask, x) or not is_steady_gradient(dy, x)
             or not (ds is None or (asked & 1 and is_steady_gradient(ds, x)))):
         return None
-    dx = empty_like(x) if asked & 1 else None
+    if out is not None and not (is_steady_out(out, x) and is_in_place_or_apart(out, x) and is_in_place_or_apart(out, dy)
+                                and is_in_place_or_apart(out, ds) and is_apart(out, weight) and is_apart(out, mask)
+                                and is_apart(out, mean) and is_apart(out, rstd)):
+        return None
+    dx = out if out is not None else empty_like(x) if asked & 1 else None
     dweight = empty_of_cols(x, &order, computed) if asked & 2 else None
     dbias = empty_of_cols(x, &order, computed) if asked & 4 else None
     call_backward_views(norm, &order, order.rows, x, dy, mask, weight, ds, mean, rstd, threads, dx, dweight, dbias)
@@ -297,10 +304,9 @@ cdef tuple differentiate(int norm, object dy, object cache, object ds, object ou
                 call_backward(&call, data_or_null(dy), mean_of(norm, <tuple> cache), rstd_of(norm, <tuple> cache),
                               data_or_null(dx), data_or_null(dweight), data_or_null(dbias))
                 return (dx, dweight, dbias) if norm == LN_LAYER_NORM else (dx, dweight)
-        if out is None:
-            of_steady = differentiate_steady(norm, dy, <tuple> cache, ds, asked, threads)
-            if of_steady is not None:
-                return of_steady
+        of_steady = differentiate_steady(norm, dy, <tuple> cache, ds, asked, out, threads)
+        if of_steady is not None:
+            return of_steady
     args = _arguments.backward(dy, cache, output_mask, out, num_threads, check_finite, record_of(norm), ds=ds)
     if args.views:
         of = _layouts.backward(args)

@@ -5,7 +5,7 @@ is not steady, or wrong, is lnfast._arguments' to say.
 """
 cimport numpy as cnp
 from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_CheckExact
-from plain cimport plain_axes
+from plain cimport PyArray_ISCARRAY, PyArray_ISCARRAY_RO, is_same_or_apart, overlap, plain_axes
 
 cdef extern from "numpy/arrayobject.h" nogil:
     bint PyArray_ISBEHAVED_RO(cnp.ndarray)
@@ -147,6 +147,21 @@ cdef inline bint is_steady_gradient(object a, cnp.ndarray x) noexcept:
         if cnp.PyArray_DIM(<cnp.ndarray> a, axis) != cnp.PyArray_DIM(x, axis):
             return False
     return True
+
+
+cdef inline bint is_steady_out(object out, cnp.ndarray x) noexcept:
+    """Steady, of x's dtype and shape, writable and C-contiguous."""
+    return is_steady_gradient(out, x) and PyArray_ISCARRAY(<cnp.ndarray> out)
+
+
+cdef inline bint is_apart(object out, object a) noexcept:
+    """a is None, or C-contiguous and shares no memory with a C-contiguous out."""
+    return a is None or (PyArray_ISCARRAY_RO(<cnp.ndarray> a) and not overlap(out, a))
+
+
+cdef inline bint is_in_place_or_apart(object out, object a) noexcept:
+    """The same, or a is that memory element for element."""
+    return a is None or (PyArray_ISCARRAY_RO(<cnp.ndarray> a) and is_same_or_apart(out, a))
 
 
 cdef inline bint is_row_statistic(object s, cnp.ndarray x, const Order *order) noexcept:

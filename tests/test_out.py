@@ -8,7 +8,7 @@ from lnfast import _arguments
 
 ROWS, COLS = SHAPE = (9, 20)
 SIZE = ROWS * COLS
-DTYPES = [np.float32, np.float64]
+DTYPES = [np.float32, np.float64, np.float16]
 
 
 def numbers(size, dtype, seed=0):
@@ -78,6 +78,42 @@ def test_forward_over_a_parameter(norm, kind_out, shift, dtype):
             view(buffer, 0, kind_out),
             buffer,
         )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("kind_out", KINDS)
+def test_across_over_x_dy_and_ds(norm, kind_out, shift, dtype):
+    """Rows that run across the contiguous axis."""
+    buffer = numbers(6 * SIZE, dtype)
+    inside, out = view(buffer, shift, "plain"), view(buffer, 0, kind_out)
+    weight, dy = numbers(ROWS, dtype, 1), numbers(SHAPE, dtype, 2)
+    assert_written(lambda out: norm.normalize(inside, None, weight, axis=0, out=out), out, buffer)
+    cache = norm.forward(numbers(SHAPE, dtype, 3), None, weight, axis=0)[1]
+    of_inside = norm.forward(inside.copy(), None, weight, axis=0)[1]._replace(x=inside)
+    for record, dy_, ds in [(of_inside, dy, None), (cache, inside, None), (cache, dy, inside)]:
+        assert_written(
+            lambda out: norm.backward(dy_, record, ds=ds, out=out),  # noqa: B023
+            out,
+            buffer,
+        )
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("kind_out", KINDS)
+def test_over_a_mask(norm, kind_out, shift):
+    buffer = np.zeros(4 * SIZE, np.float32)
+    mask = buffer[shift:].view(bool)[:SIZE].reshape(SHAPE)
+    x, dy = numbers((2, *SHAPE), np.float32)
+    drawn = np.random.default_rng(1).random(SHAPE) < 0.7
+    record = norm.forward(x, COLS, mask=drawn)[1]._replace(mask=mask)
+    out = view(buffer, 0, kind_out)
+    for call in (
+        lambda out: norm.normalize(x, COLS, mask=mask, out=out),
+        lambda out: norm.backward(dy, record, out=out),
+    ):
+        mask[...] = drawn
+        assert_written(call, out, buffer)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
