@@ -25,12 +25,12 @@ ALWAYS void load_plain(const double *x, ptrdiff_t j, int i, ptrdiff_t cols, vd d
     }
 }
 
-/* Σ (x − pivot), Σ (x − pivot)² of row r, element j in lane j mod 8, chunk after chunk; plain: pivot 0, the elements (their squares) in
- * lanes 8 columns apart added two by two first. A chunk's sums start from what is greater than
- * all that will be added to them, and that is taken off at the end. Whether it was: squares only grow, and with them all else has a
- * bound, √(n Σ (x − pivot)²) for n elements in a lane. Returns the Σ (x − pivot)² up to which that is so: one element may lie 45 · √n
- * spreads off. A row with elements further off is taken again with the spread that it turned out to have. What the errors lose when
- * they are added up is below n² · 2^-94 · spread² for each square. */
+/* Σ (x − pivot), Σ (x − pivot)² of row r, element j in lane j mod 8, chunk after chunk; plain: the pivot is 0, and two elements of a lane
+ * that follow each other, and their squares, are added first. A chunk's sums start from what is greater than all that will be added to
+ * them, and that is taken off at the end. Whether it was: squares only grow, and with them all else has a bound, √(n Σ (x − pivot)²) for
+ * n elements in a lane. Returns the Σ (x − pivot)² up to which that is so: one element may lie 45 · √n spreads off. A row with elements
+ * further off is taken again with the spread that it turned out to have. What the errors lose when they are added up is below
+ * n² · 2^-94 · spread² for each square. */
 ALWAYS double sum_row(const double *x, ptrdiff_t cols, double pivot, double spread, int r, int far, const int plain,
                       centred_sums *out) {
     const double n = (double)(((cols < CHUNK ? cols : CHUNK) + 7) / 8), limit = 2048 * n * spread * spread;
