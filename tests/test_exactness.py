@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lnfast
-from lnfast.check import bounds
+from lnfast.check import bounds, oracle
 from lnfast.check.bounds import LENGTHS
 from lnfast.check.families import FAMILIES, draw, noise
 
@@ -181,6 +181,18 @@ def test_one_column(dtype):
     y, cache = lnfast.layer_norm_forward(x, 1, [3.0], [0.7])
     dx, dweight, dbias = lnfast.layer_norm_backward(dy, cache)
     assert np.all(y == dtype(0.7)) and np.all(dx == 0) and dweight[0] == 0 and dbias[0] != 0
+
+
+@pytest.mark.parametrize("offset", [0, 0.25, 0.3, 3, 1e4])
+def test_a_record_built_by_numpy(offset):
+    """NumPy's sums do for backward, which takes a mean near 0 as it is."""
+    x, dy = noise(40, 768) + offset, noise(40, 768, seed=1)
+    weight = 1 + 0.5 * noise(1, 768, seed=2)[0]
+    mean = x.mean(axis=1, keepdims=True)
+    rstd = 1 / np.sqrt(((x - mean) ** 2).mean(axis=1, keepdims=True) + 1e-5)
+    record = lnfast.LayerNormCache(x, (768,), weight, mean, rstd)
+    shares = oracle.gradient_shares(*lnfast.layer_norm_backward(dy, record), dy, x, weight, 1e-5)
+    assert max(share.max() for share in shares) <= 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

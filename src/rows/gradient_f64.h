@@ -52,10 +52,7 @@ ALWAYS void center_gradient(const double *x, const double *dy, const double *wei
             }
             EACH(i, REGS) {
                 vd d[4], h[4];
-                if (plain)
-                    load_plain(x, j, i, cols, d);
-                else
-                    load_centred(x, j, i, cols, m, 4, d);
+                load_centred(x, j, i, cols, m, plain ? 0 : 4, d); /* the compiler drops − 0 */
                 load_products(dy, weight, j, i, cols, h);
                 if (!plain) EACH(k, 4) add_beneath(&d_sum[i], &d_error[i], d[k]);
                 if (centred) two_sum(&h_sum[i], &h_error[i], (h[0] + h[1]) + (h[2] + h[3]));

@@ -12,19 +12,6 @@
 /* The most |mean| · rstd of a plain row */
 #define PLAIN 0.28125
 
-/* Register i of each of the four vectors of eight lanes that make up the tree at j; 0 past the end */
-ALWAYS void load_plain(const double *x, ptrdiff_t j, int i, ptrdiff_t cols, vd d[4]) {
-    const double *p = x + j + i * WD;
-    if (j + TREE <= cols) {
-        EACH(k, 4) d[k] = load_d(p + 8 * k);
-        return;
-    }
-    EACH(k, 4) {
-        const int n = left_of(j + i * WD + 8 * k, cols);
-        d[k] = n == 0 ? (vd){0} : load_part_d(p + 8 * k, n);
-    }
-}
-
 /* Σ (x − pivot), Σ (x − pivot)² of row r, element j in lane j mod 8, chunk after chunk; plain: the pivot is 0, and two elements of a lane
  * that follow each other, and their squares, are added first. A chunk's sums start from what is greater than all that will be added to
  * them, and that is taken off at the end. Whether it was: squares only grow, and with them all else has a bound, √(n Σ (x − pivot)²) for
@@ -47,10 +34,7 @@ ALWAYS double sum_row(const double *x, ptrdiff_t cols, double pivot, double spre
             if (far) fetch_ahead(x + j, TREE);
             EACH(i, REGS) {
                 vd d[4];
-                if (plain)
-                    load_plain(x, j, i, cols, d);
-                else
-                    load_centred(x, j, i, cols, p, 0, d);
+                load_centred(x, j, i, cols, p, 0, d); /* the compiler drops − 0 */
                 for (int k = 0; k < 4; k += plain ? 2 : 1) {
                     add_beneath(&sum[i], &sum_error[i], plain ? d[k] + d[k + 1] : d[k]);
                     add_beneath(&square[i], &square_error[i], plain ? d[k] * d[k] + d[k + 1] * d[k + 1] : d[k] * d[k]);
