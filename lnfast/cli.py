@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.random  # here: a Ctrl-C that meets its import, which NumPy puts off, can be lost
 
 import lnfast
 from lnfast import demo

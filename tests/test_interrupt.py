@@ -93,3 +93,8 @@ def test_command(arguments, line):
         finally:
             process.kill()
     assert (err, process.returncode) == ("", 130)
+
+
+def test_the_command_imports_before_it_works():
+    """The import of numpy.random, put off to its first use, can lose a Ctrl-C that it meets."""
+    assert "numpy.random" in fresh_python("import sys, lnfast.cli; print(*sys.modules)").stdout
