@@ -9,9 +9,12 @@
 /* Columns for which all strips of a group are computed in turn: the terms that wait to be added up stay in the first-level cache. */
 #define TILE (1024 / (int)sizeof(real))
 
-/* A strip's terms of dweight and dbias, for a tile: column j in slot j − first, or so much later that those after the head are aligned */
+/* Room for a tile of a row: column j in slot j − first, or so much later that those after the head are aligned */
+#define SLOTS (TILE + 2 * W)
+
+/* A strip's terms of dweight and dbias, for a tile */
 typedef struct {
-    real dweight[TILE + 2 * W], dbias[TILE + 2 * W];
+    real dweight[SLOTS], dbias[SLOTS];
 } __attribute__((aligned(64))) strip_terms;
 
 /* The columns of a tile */
@@ -33,14 +36,14 @@ typedef struct {
     int rows;      /* 1, 2 or 4 */
     int follows;   /* their terms are added to those that are there, not put in their place */
     int any_exact; /* a row goes the exact way */
-    int streams;   /* dx past the caches */
+    int streams;   /* from memory, and there dx goes past the caches */
 } rows_kind;
 
-/* Columns j … j + n − 1 of the rows from row `at` of the group on.
+/* Columns j … j + n − 1 of the rows from row `at` of the group on; dx: of the first row from column j on, the others `pitch` apart
  * dx = rstd · (h − mean_h − xhat · mean_h_xhat),   h = dy · weight;   dweight += dy · xhat,   dbias += dy */
 ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, const row_constants *c, const group_gradient *g,
                             int at, ptrdiff_t cols, ptrdiff_t j, int n, const rows_kind kind, strip_terms *terms, ptrdiff_t slot,
-                            real *dx) {
+                            ptrdiff_t pitch, real *dx) {
     vec w = splat(1), x_r[STRIP], dy_r[STRIP], dx_r[STRIP], term[STRIP];
     /* All loads before all stores: a load behind a store to the same place in another page waits for it. */
     if (weight) w = load_n(weight + j, n);
@@ -80,13 +83,13 @@ ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, c
         store_n(terms->dbias + slot, dbias, n);
     }
     if (dx) {
-        EACH(r, kind.rows) write_n(dx + r * cols + j, dx_r[r], n, kind.streams);
+        EACH(r, kind.rows) store_n(dx + r * pitch, dx_r[r], n);
     }
 }
 
-/* The columns of a tile, for kind.rows rows */
+/* The columns of a tile, for kind.rows rows; dx: from the tile's first column on */
 ALWAYS void compute_rows(const real *x, const real *dy, const real *weight, const group_gradient *g, int at, ptrdiff_t cols,
-                         const tile *t, const rows_kind kind, strip_terms *terms, real *dx) {
+                         const tile *t, const rows_kind kind, strip_terms *terms, ptrdiff_t pitch, real *dx) {
     row_constants c;
     EACH(r, kind.rows) {
         c.hi[r] = splat(g->hi[at + r]);
@@ -97,20 +100,36 @@ ALWAYS void compute_rows(const real *x, const real *dy, const real *weight, cons
     }
     const ptrdiff_t first = t->first, last = t->last, slot = t->slot - first;
     ptrdiff_t j = first + t->head;
-    if (t->head) compute_columns(x, dy, weight, &c, g, at, cols, first, t->head, kind, terms, slot + first, dx);
+#define COLUMNS(J, N)                                                                                                              \
+    compute_columns(x, dy, weight, &c, g, at, cols, J, N, kind, terms, slot + (J), pitch, dx ? dx + (J) - first : 0)
+    if (t->head) COLUMNS(first, t->head);
     for (; j + W <= last; j += W)
-        compute_columns(x, dy, weight, &c, g, at, cols, j, W, kind, terms, slot + j, dx);
-    if (j < last) compute_columns(x, dy, weight, &c, g, at, cols, j, (int)(last - j), kind, terms, slot + j, dx);
+        COLUMNS(j, W);
+    if (j < last) COLUMNS(j, (int)(last - j));
+#undef COLUMNS
 }
 
-/* A tile of a strip of `rows` rows, at_once of them at once */
+/* n columns of a row, of which the first `head` are apart, past the caches */
+ALWAYS void stream_columns(const real *from, ptrdiff_t n, int head, real *to) {
+    ptrdiff_t j = head;
+    if (head) write_n(to, load_n(from, head), head, 1);
+    for (; j + W <= n; j += W)
+        stream(to + j, load(from + j));
+    if (j < n) write_n(to + j, load_n(from + j, (int)(n - j)), (int)(n - j), 1);
+}
+
+/* A tile of a strip of `rows` rows, at_once of them at once. What is streamed waits for the strip's last load: a load behind a streamed
+ * store to the same place in another page waits until that has reached memory, seven times as long where dx lies a line or two ahead of x. */
 ALWAYS void compute_strip(const real *x, const real *dy, const real *weight, const group_gradient *g, int at, ptrdiff_t cols,
                           const tile *t, const int rows, const int at_once, const int any_exact, const int streams,
                           strip_terms *terms, real *dx) {
+    real staged[STRIP * SLOTS] __attribute__((aligned(64)));
     const int front = rows > at_once ? at_once : rows, back = rows - front;
-    const ptrdiff_t second = front * cols;
-    compute_rows(x, dy, weight, g, at, cols, t, (rows_kind){front, 0, any_exact, streams}, terms, dx);
+    const ptrdiff_t second = front * cols, pitch = streams ? SLOTS : cols;
+    real *to = streams ? staged + t->slot : dx ? dx + t->first : 0;
+    compute_rows(x, dy, weight, g, at, cols, t, (rows_kind){front, 0, any_exact, streams}, terms, pitch, to);
     if (back)
         compute_rows(x + second, dy + second, weight, g, at + front, cols, t, (rows_kind){back, 1, any_exact, streams}, terms,
-                     dx ? dx + second : 0);
+                     pitch, to ? to + front * pitch : 0);
+    if (streams) EACH(r, rows) stream_columns(staged + r * SLOTS + t->slot, t->last - t->first, t->head, dx + r * cols + t->first);
 }
