@@ -32,7 +32,7 @@ ALWAYS void add_tile(const strip_terms *terms, const int strips, const tile *t, 
 
 /* A tile of a group as it comes: fewer rows, exact rows, no weight, a masked output. */
 NEVER void any_tile(const real *x, const real *dy, const real *weight, const group_gradient *g, int rows, ptrdiff_t cols,
-                    const tile *t, int any_exact, int streams, real *dx, double *sums) {
+                    const tile *t, int any_exact, int writing, real *dx, double *sums) {
     strip_terms room[STRIPS], *terms = sums ? room : 0;
     int strips = 0;
     for (int at = 0, some; at < rows; at += some, ++strips) {
@@ -41,10 +41,10 @@ NEVER void any_tile(const real *x, const real *dy, const real *weight, const gro
 #define ROWS(N)                                                                                                                    \
     if (some == N) {                                                                                                               \
         if (any_exact)                                                                                                             \
-            compute_strip(x + from, dy + from, weight, g, at, cols, t, N, PAIR, 1, streams, terms ? terms + strips : 0,            \
+            compute_strip(x + from, dy + from, weight, g, at, cols, t, N, PAIR, 1, writing, terms ? terms + strips : 0,            \
                           dx ? dx + from : 0);                                                                                     \
         else                                                                                                                       \
-            compute_strip(x + from, dy + from, weight, g, at, cols, t, N, PAIR, 0, streams, terms ? terms + strips : 0,            \
+            compute_strip(x + from, dy + from, weight, g, at, cols, t, N, PAIR, 0, writing, terms ? terms + strips : 0,            \
                           dx ? dx + from : 0);                                                                                     \
     }
         ROWS(1)
@@ -58,11 +58,11 @@ NEVER void any_tile(const real *x, const real *dy, const real *weight, const gro
 
 /* A tile of whole strips with all there is: the compiler's copies for what is constant in it. */
 ALWAYS void compute_tile(const real *x, const real *dy, const real *weight, const group_gradient *g, int rows, ptrdiff_t cols,
-                         const tile *t, const int at_once, const int streams, real *dx, double *sums) {
+                         const tile *t, const int at_once, const int writing, real *dx, double *sums) {
     strip_terms terms[STRIPS];
     if (!weight || !dx || !sums) __builtin_unreachable();
     for (int at = 0; at < rows; at += STRIP)
-        compute_strip(x + at * cols, dy + at * cols, weight, g, at, cols, t, STRIP, at_once, 0, streams, terms + at / STRIP,
+        compute_strip(x + at * cols, dy + at * cols, weight, g, at, cols, t, STRIP, at_once, 0, writing, terms + at / STRIP,
                       dx + at * cols);
     if (rows > STRIP)
         add_tile(terms, 2, t, sums);
@@ -71,40 +71,59 @@ ALWAYS void compute_tile(const real *x, const real *dy, const real *weight, cons
 }
 typedef void tile_pass(const real *x, const real *dy, const real *weight, const group_gradient *g, int rows, ptrdiff_t cols,
                        const tile *t, real *dx, double *sums);
-#define TILE_PASS(NAME, ROWS_AT_ONCE, STREAMS)                                                                                     \
+#define TILE_PASS(NAME, ROWS_AT_ONCE, WRITING)                                                                                     \
     NEVER void NAME(const real *x, const real *dy, const real *weight, const group_gradient *g, int rows, ptrdiff_t cols,          \
                     const tile *t, real *dx, double *sums) {                                                                       \
-        compute_tile(x, dy, weight, g, rows, cols, t, ROWS_AT_ONCE, STREAMS, dx, sums);                                            \
+        compute_tile(x, dy, weight, g, rows, cols, t, ROWS_AT_ONCE, WRITING, dx, sums);                                            \
     }
-TILE_PASS(whole_tile, AT_ONCE, 0)
-TILE_PASS(stream_tile, AT_ONCE, 1)
-TILE_PASS(crowded_tile, PAIR, 0)
-TILE_PASS(crowded_stream_tile, PAIR, 1)
+TILE_PASS(whole_tile, AT_ONCE, STORED)
+TILE_PASS(stream_tile, AT_ONCE, STREAMED)
+TILE_PASS(crowded_tile, PAIR, STORED)
+TILE_PASS(crowded_stream_tile, PAIR, STREAMED)
+TILE_PASS(staged_tile, PAIR, STAGED)
 #undef TILE_PASS
 
 /* Where rows lie a multiple of 4096 bytes apart, the lines of four rows' x, dy and dx fight for the eight ways of one set of the
  * first-level cache. */
-ALWAYS tile_pass *choose_pass(ptrdiff_t cols, int streams) {
-    if (cols * (ptrdiff_t)sizeof(real) % 4096 == 0) return streams ? crowded_stream_tile : crowded_tile;
-    return streams ? stream_tile : whole_tile;
+ALWAYS tile_pass *choose_pass(ptrdiff_t cols, int writing) {
+    if (writing == STAGED) return staged_tile;
+    if (cols * (ptrdiff_t)sizeof(real) % 4096 == 0) return writing == STREAMED ? crowded_stream_tile : crowded_tile;
+    return writing == STREAMED ? stream_tile : whole_tile;
+}
+
+/* Whether loads from a wait for streamed stores to dx (strip.h): where two rows of dx that are computed with a row of a lie a few lines ahead
+ * of it, each in its page, or another row than its own less than a line. One row costs no more than staging does. */
+ALWAYS int waits_for(const real *dx, const real *a, ptrdiff_t cols) {
+    enum { PAGE = 4096, FEW_LINES = 4 * LINE };
+    int rows = 0;
+    for (ptrdiff_t apart = 1 - AT_ONCE; apart < AT_ONCE; ++apart) {
+        const uintptr_t ahead = ((uintptr_t)dx - (uintptr_t)a + (uintptr_t)(apart * cols) * sizeof(real)) % PAGE;
+        if (ahead > 0 && ahead < FEW_LINES) rows += apart != 0 && ahead < LINE ? 2 : 1;
+    }
+    return rows > 1;
 }
 
 /* How the columns of a call's rows are taken */
 typedef struct {
     tile_pass *pass;
-    int streams;
+    int writing;
     ptrdiff_t cols;
 } columns_plan;
 
 ALWAYS columns_plan plan_columns(const real *x, const real *dy, const real *dx, ptrdiff_t cols, int far) {
     const int alike = cols % W == 0; /* all rows lie alike: one head for every row */
-    const int streams = far == LN_IN_MEMORY && alike && dx && dx != x && dx != dy;
-    return (columns_plan){choose_pass(cols, streams), streams, cols};
+    const int past = far == LN_IN_MEMORY && dx && dx != x && dx != dy;
+    const int staged = !alike || waits_for(dx, x, cols) || waits_for(dx, dy, cols);
+    const int writing = !past ? STORED : staged ? STAGED : STREAMED;
+    return (columns_plan){choose_pass(cols, writing), writing, cols};
 }
 
-/* The columns before the first whose dx, or x, is aligned in all rows; 0 where that is not worth it */
+/* The columns before the first whose dx, or x, is aligned in all rows, where they lie alike, or whose dx begins a line that is streamed;
+ * 0 where that is not worth it */
 ALWAYS int head_of_rows(const real *x, const real *dx, const columns_plan *plan, ptrdiff_t width) {
-    const int worth = plan->streams || (plan->cols % W == 0 && width >= HEAD_COLUMNS);
+    if (plan->writing == STAGED && plan->cols * (ptrdiff_t)sizeof(real) % LINE == 0)
+        return (int)before_lines(dx, width, sizeof(real));
+    const int worth = plan->cols % W == 0 && (plan->writing != STORED || width >= HEAD_COLUMNS);
     return worth ? head_of(dx ? dx : x, width) : 0;
 }
 
@@ -112,14 +131,15 @@ ALWAYS int head_of_rows(const real *x, const real *dx, const columns_plan *plan,
 ALWAYS void compute_group(const real *x, const real *dy, const real *weight, const group_gradient *g, int rows, const tile *t,
                           const columns_plan *plan, real *dx, double *sums) {
     if (g->any_exact || rows % STRIP || !weight || !dx || !sums)
-        any_tile(x, dy, weight, g, rows, plan->cols, t, g->any_exact, plan->streams, dx, sums);
+        any_tile(x, dy, weight, g, rows, plan->cols, t, g->any_exact, plan->writing, dx, sums);
     else
         plan->pass(x, dy, weight, g, rows, plan->cols, t, dx, sums);
 }
 
 /* The first tile of columns first … last − 1, and the one after; their sums lie at `at` and on, in planes of `pitch` columns */
-ALWAYS tile first_tile(ptrdiff_t first, ptrdiff_t last, int head, ptrdiff_t at, ptrdiff_t pitch, int biased) {
-    return (tile){first, last - first - head < TILE ? last : first + head + TILE, head, (W - head) % W, at, pitch, biased};
+ALWAYS tile first_tile(ptrdiff_t first, ptrdiff_t last, int head, ptrdiff_t at, ptrdiff_t pitch, int biased, ptrdiff_t ahead) {
+    return (tile){first, last - first - head < TILE ? last : first + head + TILE, head, (W - head % W) % W, at, pitch, biased,
+                  ahead};
 }
 ALWAYS void advance(tile *t, ptrdiff_t last) {
     t->at += t->last - t->first;
@@ -135,16 +155,18 @@ ALWAYS void differentiate_rows(const real *x, const real *dy, const real *weight
     const int most = cols <= GROUP_COLUMNS ? GROUP : STRIP;
     const columns_plan plan = plan_columns(x, dy, dx, cols, far);
     const int head = head_of_rows(x + first * cols, dx ? dx + first * cols : 0, &plan, cols);
+    /* the next group's rows; of a strip of rows that are too long for that, what comes next in them */
+    const ptrdiff_t ahead = most == GROUP ? GROUP * cols : AHEAD / (ptrdiff_t)sizeof(real);
     group_gradient g;
     if (sums && begins) memset(sums, 0, (size_t)(PLANES * cols) * sizeof *sums);
     for (ptrdiff_t row = first; row < last; row += most) {
         const int rows = (int)(last - row < most ? last - row : most);
         const ptrdiff_t from = row * cols;
         take_gradient(x + from, dy + from, weight, centred ? mean + row : 0, rstd + row, rows, cols, far, dx != 0, centred, &g);
-        for (tile t = first_tile(0, cols, head, 0, cols, centred); t.first < cols; advance(&t, cols))
+        for (tile t = first_tile(0, cols, head, 0, cols, centred, ahead); t.first < cols; advance(&t, cols))
             compute_group(x + from, dy + from, weight, &g, rows, &t, &plan, dx ? dx + from : 0, sums);
     }
-    if (plan.streams) stream_end();
+    if (plan.writing != STORED) stream_end();
 }
 
 #define BACKWARD_KERNEL(ROWS, BODY, CENTRED)                                                                                       \
@@ -188,14 +210,15 @@ CONSTANTS_KERNEL(backward_constants_rms, constants_body_rms, 0)
 /* ... then their columns, range after range: into sums that other rows add to as well, or, without sums, dweight and dbias at once */
 NEVER void columns_body(const real *x, const real *dy, const real *weight, const group_gradient *g, ptrdiff_t rows, ptrdiff_t first,
                         ptrdiff_t last, ptrdiff_t cols, int far, int begins, real *dx, double *sums, real *dweight, real *dbias) {
-    enum { ROOM = TILE + W };
+    enum { ROOM = TILE + LINE / sizeof(real) };
     const columns_plan plan = plan_columns(x, dy, dx, cols, far);
     const int head = head_of_rows(x + first, dx ? dx + first : 0, &plan, last - first);
     const int whole = !sums && (dweight || dbias);
     double room[PLANES * ROOM];
     for (int plane = 0; sums && begins && plane < PLANES; ++plane)
         memset(sums + plane * cols + first, 0, (size_t)(last - first) * sizeof *sums);
-    tile t = whole ? first_tile(first, last, head, 0, ROOM, dbias != 0) : first_tile(first, last, head, first, cols, 1);
+    tile t = whole ? first_tile(first, last, head, 0, ROOM, dbias != 0, GROUP * cols)
+                   : first_tile(first, last, head, first, cols, 1, GROUP * cols);
     for (; t.first < last; advance(&t, last)) {
         if (whole) {
             memset(room, 0, sizeof room);
@@ -209,7 +232,7 @@ NEVER void columns_body(const real *x, const real *dy, const real *weight, const
             if (dbias) fold_plane(room + PLANES / 2 * ROOM, 1, 0, t.last - t.first, ROOM, dbias + t.first);
         }
     }
-    if (plan.streams) stream_end();
+    if (plan.writing != STORED) stream_end();
 }
 
 static void backward_columns(const void *x, const void *dy, const void *weight, const void *constants, ptrdiff_t rows,

@@ -72,11 +72,22 @@ ALWAYS void write_columns(const real *x, const real *weight, const real *bias, p
         real *own = format == DTYPE_OF_REAL ? y : (real *)x;
         if (j == 0) scale_normalize(x, weight, bias, cols, s, own);
         if (format != DTYPE_OF_REAL) write_run(own, cols, format, y, size_in(format), 0);
-    } else if (streams) {
-        const int head = head_in((char *)y + j * size_in(format), last - j, format);
-        normalize_any(x, weight, bias, j, head, last, hi, rest, (real)s->factor, 1, centred, format, y);
     } else {
-        normalize_any(x, weight, bias, j, 0, last, hi, rest, (real)s->factor, 0, centred, format, y);
+        char *to = (char *)y + j * size_in(format);
+        const ptrdiff_t size = size_in(format), n = last - j;
+        const int pieces = format == DTYPE_OF_REAL && ((uintptr_t)to | (uintptr_t)(n * size)) % 16 == 0;
+        /* through the caches, past them, through them */
+        const ptrdiff_t from = !streams ? n : pieces ? 0 : before_lines(to, n, size), end = pieces ? n : end_of_lines(to, n, size);
+        const ptrdiff_t parts[] = {j, j + from, streams ? j + end : last, last};
+        for (int part = 0; part < 3; ++part) {
+            const ptrdiff_t k = parts[part], until = parts[part + 1];
+            if (k == until) continue;
+            if (part == 1)
+                normalize_any(x, weight, bias, k, head_in((char *)y + k * size, until - k, format), until, hi, rest,
+                              (real)s->factor, 1, centred, format, y);
+            else
+                normalize_any(x, weight, bias, k, 0, until, hi, rest, (real)s->factor, 0, centred, format, y);
+        }
     }
 }
 

@@ -27,6 +27,7 @@
 #define stream_tile LN_NAME(stream_tile)
 #define crowded_tile LN_NAME(crowded_tile)
 #define crowded_stream_tile LN_NAME(crowded_stream_tile)
+#define staged_tile LN_NAME(staged_tile)
 #define backward_body LN_NAME(backward_body)
 #define backward_body_rms LN_NAME(backward_body_rms)
 #define backward_rows LN_NAME(backward_rows)

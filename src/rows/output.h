@@ -11,6 +11,19 @@ ALWAYS int head_in(const void *p, ptrdiff_t cols, const int format) {
 }
 ALWAYS int head_of(const real *p, ptrdiff_t cols) { return head_in(p, cols, DTYPE_OF_REAL); }
 
+/* Bytes of a cache line. No part of a line may go past the caches and another through them: each such line took a third of a
+ * microsecond. So what is streamed are whole lines, or pieces of 16 bytes that follow each other at once. */
+#define LINE 64
+/* Of n elements of `size` bytes at p, how many lie before the first whole line, and before the last one's end */
+ALWAYS ptrdiff_t before_lines(const void *p, ptrdiff_t n, ptrdiff_t size) {
+    const ptrdiff_t off = (ptrdiff_t)((uintptr_t)p % LINE), before = off ? (LINE - off) / size : 0;
+    return before < n ? before : n;
+}
+ALWAYS ptrdiff_t end_of_lines(const void *p, ptrdiff_t n, ptrdiff_t size) {
+    const ptrdiff_t before = before_lines(p, n, size);
+    return n - (n - before) % (LINE / size);
+}
+
 /* The first n lanes of v to p; n = W: all, to an aligned p where they are streamed. A streamed part goes in pieces of 16 bytes, so that
  * the end of a row and the beginning of the next, which share a cache line, leave for memory together. */
 ALWAYS void write_n(real *p, vec v, int n, const int streams) {

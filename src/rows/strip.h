@@ -10,20 +10,26 @@
 #define TILE (1024 / (int)sizeof(real))
 
 /* Room for a tile of a row: column j in slot j − first, or so much later that those after the head are aligned */
-#define SLOTS (TILE + 2 * W)
+#define SLOTS (TILE + LINE / (int)sizeof(real) + W)
 
 /* A strip's terms of dweight and dbias, for a tile */
 typedef struct {
     real dweight[SLOTS], dbias[SLOTS];
 } __attribute__((aligned(64))) strip_terms;
 
+/* How dx is written: through the caches; past them; past them, but not before the strip's last load: a load behind a streamed store to the
+ * same place in another page waits until that has reached memory, seven times as long as the rest. That takes a tenth longer where nothing
+ * would have waited. */
+enum { STORED, STREAMED, STAGED };
+
 /* The columns of a tile */
 typedef struct {
     ptrdiff_t first, last; /* at most TILE columns and a head */
-    int head;              /* columns before the first whose dx is aligned; 0 but for the first tile of a range */
+    int head;              /* columns before the first whose dx is aligned, at most a line; 0 but for the first tile of a range */
     int slot;              /* of the first column */
     ptrdiff_t at, pitch;   /* where the first column's sums lie, and how far apart their planes */
     int biased;            /* whether those of dbias are wanted */
+    ptrdiff_t ahead;       /* elements from what is read, from memory, to what is fetched then */
 } tile;
 
 /* The constants of rows in registers */
@@ -36,14 +42,14 @@ typedef struct {
     int rows;      /* 1, 2 or 4 */
     int follows;   /* their terms are added to those that are there, not put in their place */
     int any_exact; /* a row goes the exact way */
-    int streams;   /* from memory, and there dx goes past the caches */
+    int writing;   /* STORED, or from memory and STREAMED or STAGED */
 } rows_kind;
 
 /* Columns j … j + n − 1 of the rows from row `at` of the group on; dx: of the first row from column j on, the others `pitch` apart
  * dx = rstd · (h − mean_h − xhat · mean_h_xhat),   h = dy · weight;   dweight += dy · xhat,   dbias += dy */
 ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, const row_constants *c, const group_gradient *g,
                             int at, ptrdiff_t cols, ptrdiff_t j, int n, const rows_kind kind, strip_terms *terms, ptrdiff_t slot,
-                            ptrdiff_t pitch, real *dx) {
+                            ptrdiff_t ahead, ptrdiff_t pitch, real *dx) {
     vec w = splat(1), x_r[STRIP], dy_r[STRIP], dx_r[STRIP], term[STRIP];
     /* All loads before all stores: a load behind a store to the same place in another page waits for it. */
     if (weight) w = load_n(weight + j, n);
@@ -51,10 +57,10 @@ ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, c
         const ptrdiff_t k = r * cols + j;
         x_r[r] = load_n(x + k, n);
         dy_r[r] = load_n(dy + k, n);
-        /* From memory, the next group's rows are fetched under this one's arithmetic: a seventh of the time. */
-        if (kind.streams) {
-            fetch(x + k + GROUP * cols);
-            fetch(dy + k + GROUP * cols);
+        /* From memory, what comes next is fetched under this arithmetic: a seventh of the time. */
+        if (kind.writing != STORED) {
+            fetch(x + k + ahead);
+            fetch(dy + k + ahead);
         }
     }
     EACH(r, kind.rows) {
@@ -83,9 +89,12 @@ ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, c
         store_n(terms->dbias + slot, dbias, n);
     }
     if (dx) {
-        EACH(r, kind.rows) store_n(dx + r * pitch, dx_r[r], n);
+        EACH(r, kind.rows) write_n(dx + r * pitch, dx_r[r], n, kind.writing == STREAMED);
     }
 }
+
+/* How many lanes n elements fill at most */
+ALWAYS int at_most(ptrdiff_t n) { return n < W ? (int)n : W; }
 
 /* The columns of a tile, for kind.rows rows; dx: from the tile's first column on */
 ALWAYS void compute_rows(const real *x, const real *dy, const real *weight, const group_gradient *g, int at, ptrdiff_t cols,
@@ -101,35 +110,42 @@ ALWAYS void compute_rows(const real *x, const real *dy, const real *weight, cons
     const ptrdiff_t first = t->first, last = t->last, slot = t->slot - first;
     ptrdiff_t j = first + t->head;
 #define COLUMNS(J, N)                                                                                                              \
-    compute_columns(x, dy, weight, &c, g, at, cols, J, N, kind, terms, slot + (J), pitch, dx ? dx + (J) - first : 0)
-    if (t->head) COLUMNS(first, t->head);
+    compute_columns(x, dy, weight, &c, g, at, cols, J, N, kind, terms, slot + (J), t->ahead, pitch, dx ? dx + (J) - first : 0)
+    for (ptrdiff_t k = first; k < j; k += W)
+        COLUMNS(k, at_most(j - k));
     for (; j + W <= last; j += W)
         COLUMNS(j, W);
     if (j < last) COLUMNS(j, (int)(last - j));
 #undef COLUMNS
 }
 
-/* n columns of a row, of which the first `head` are apart, past the caches */
-ALWAYS void stream_columns(const real *from, ptrdiff_t n, int head, real *to) {
-    ptrdiff_t j = head;
-    if (head) write_n(to, load_n(from, head), head, 1);
-    for (; j + W <= n; j += W)
+/* n elements, the whole lines of them past the caches */
+ALWAYS void stream_lines(const real *from, ptrdiff_t n, real *to) {
+    const ptrdiff_t before = before_lines(to, n, sizeof(real)), end = end_of_lines(to, n, sizeof(real));
+    for (ptrdiff_t j = 0; j < before; j += W)
+        store_n(to + j, load_n(from + j, at_most(before - j)), at_most(before - j));
+    for (ptrdiff_t j = before; j < end; j += W)
         stream(to + j, load(from + j));
-    if (j < n) write_n(to + j, load_n(from + j, (int)(n - j)), (int)(n - j), 1);
+    for (ptrdiff_t j = end; j < n; j += W)
+        store_n(to + j, load_n(from + j, at_most(n - j)), at_most(n - j));
 }
 
-/* A tile of a strip of `rows` rows, at_once of them at once. What is streamed waits for the strip's last load: a load behind a streamed
- * store to the same place in another page waits until that has reached memory, seven times as long where dx lies a line or two ahead of x. */
+/* A tile of a strip of `rows` rows, at_once of them at once */
 ALWAYS void compute_strip(const real *x, const real *dy, const real *weight, const group_gradient *g, int at, ptrdiff_t cols,
-                          const tile *t, const int rows, const int at_once, const int any_exact, const int streams,
+                          const tile *t, const int rows, const int at_once, const int any_exact, const int writing,
                           strip_terms *terms, real *dx) {
-    real staged[STRIP * SLOTS] __attribute__((aligned(64)));
+    real room[STRIP * SLOTS] __attribute__((aligned(64)));
     const int front = rows > at_once ? at_once : rows, back = rows - front;
-    const ptrdiff_t second = front * cols, pitch = streams ? SLOTS : cols;
-    real *to = streams ? staged + t->slot : dx ? dx + t->first : 0;
-    compute_rows(x, dy, weight, g, at, cols, t, (rows_kind){front, 0, any_exact, streams}, terms, pitch, to);
+    const int staged = writing == STAGED, whole = t->first == 0 && t->last == cols; /* whole: the rows are one run */
+    const ptrdiff_t second = front * cols, pitch = staged && !whole ? SLOTS : cols;
+    real *to = staged ? room + (whole ? 0 : t->slot) : dx ? dx + t->first : 0;
+    compute_rows(x, dy, weight, g, at, cols, t, (rows_kind){front, 0, any_exact, writing}, terms, pitch, to);
     if (back)
-        compute_rows(x + second, dy + second, weight, g, at + front, cols, t, (rows_kind){back, 1, any_exact, streams}, terms,
+        compute_rows(x + second, dy + second, weight, g, at + front, cols, t, (rows_kind){back, 1, any_exact, writing}, terms,
                      pitch, to ? to + front * pitch : 0);
-    if (streams) EACH(r, rows) stream_columns(staged + r * SLOTS + t->slot, t->last - t->first, t->head, dx + r * cols + t->first);
+    if (staged && whole) {
+        stream_lines(to, rows * cols, dx);
+    } else if (staged) {
+        EACH(r, rows) stream_lines(to + r * SLOTS, t->last - t->first, dx + r * cols + t->first);
+    }
 }
