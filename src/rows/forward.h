@@ -57,6 +57,13 @@ ALWAYS void normalize_any(const real *x, const real *weight, const real *bias, p
         normalize_columns(x, 0, 0, j, head, last, hi, rest, rstd, streams, centred, format, y);
 }
 
+/* The few columns of a row that share a line with the row before or after it, through the caches */
+ALWAYS void normalize_end(const real *x, const real *weight, const real *bias, ptrdiff_t j, ptrdiff_t last, real hi, real rest,
+                          real rstd, const int centred, const int format, void *y) {
+    for (; j < last; j += W)
+        normalize(x, weight, bias, j, 1, at_most(last - j), splat(hi), splat(rest), splat(rstd), 0, centred, format, y);
+}
+
 ALWAYS int most_rows(ptrdiff_t cols) {
     const ptrdiff_t fit = GROUP_BYTES / (cols * (ptrdiff_t)sizeof(real));
     return fit < 1 ? 1 : fit > GROUP ? GROUP : (int)fit;
@@ -72,22 +79,17 @@ ALWAYS void write_columns(const real *x, const real *weight, const real *bias, p
         real *own = format == DTYPE_OF_REAL ? y : (real *)x;
         if (j == 0) scale_normalize(x, weight, bias, cols, s, own);
         if (format != DTYPE_OF_REAL) write_run(own, cols, format, y, size_in(format), 0);
-    } else {
-        char *to = (char *)y + j * size_in(format);
+    } else if (streams) {
+        const void *to = (char *)y + j * size_in(format);
         const ptrdiff_t size = size_in(format), n = last - j;
         const int pieces = format == DTYPE_OF_REAL && ((uintptr_t)to | (uintptr_t)(n * size)) % 16 == 0;
-        /* through the caches, past them, through them */
-        const ptrdiff_t from = !streams ? n : pieces ? 0 : before_lines(to, n, size), end = pieces ? n : end_of_lines(to, n, size);
-        const ptrdiff_t parts[] = {j, j + from, streams ? j + end : last, last};
-        for (int part = 0; part < 3; ++part) {
-            const ptrdiff_t k = parts[part], until = parts[part + 1];
-            if (k == until) continue;
-            if (part == 1)
-                normalize_any(x, weight, bias, k, head_in((char *)y + k * size, until - k, format), until, hi, rest,
-                              (real)s->factor, 1, centred, format, y);
-            else
-                normalize_any(x, weight, bias, k, 0, until, hi, rest, (real)s->factor, 0, centred, format, y);
-        }
+        const ptrdiff_t from = pieces ? j : j + before_lines(to, n, size), until = pieces ? last : j + end_of_lines(to, n, size);
+        const int head = head_in((char *)y + from * size, until - from, format);
+        normalize_end(x, weight, bias, j, from, hi, rest, (real)s->factor, centred, format, y);
+        normalize_any(x, weight, bias, from, head, until, hi, rest, (real)s->factor, 1, centred, format, y);
+        normalize_end(x, weight, bias, until, last, hi, rest, (real)s->factor, centred, format, y);
+    } else {
+        normalize_any(x, weight, bias, j, 0, last, hi, rest, (real)s->factor, 0, centred, format, y);
     }
 }
 

@@ -11,6 +11,9 @@ ALWAYS int head_in(const void *p, ptrdiff_t cols, const int format) {
 }
 ALWAYS int head_of(const real *p, ptrdiff_t cols) { return head_in(p, cols, DTYPE_OF_REAL); }
 
+/* How many lanes n elements fill at most */
+ALWAYS int at_most(ptrdiff_t n) { return n < W ? (int)n : W; }
+
 /* Bytes of a cache line. No part of a line may go past the caches and another through them: each such line took a third of a
  * microsecond. So what is streamed are whole lines, or pieces of 16 bytes that follow each other at once. */
 #define LINE 64

@@ -93,9 +93,6 @@ ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, c
     }
 }
 
-/* How many lanes n elements fill at most */
-ALWAYS int at_most(ptrdiff_t n) { return n < W ? (int)n : W; }
-
 /* The columns of a tile, for kind.rows rows; dx: from the tile's first column on */
 ALWAYS void compute_rows(const real *x, const real *dy, const real *weight, const group_gradient *g, int at, ptrdiff_t cols,
                          const tile *t, const rows_kind kind, strip_terms *terms, ptrdiff_t pitch, real *dx) {
