@@ -113,8 +113,8 @@ typedef struct {
 ALWAYS columns_plan plan_columns(const real *x, const real *dy, const real *dx, ptrdiff_t cols, int far) {
     const int alike = cols % W == 0; /* all rows lie alike: one head for every row */
     const int past = far == LN_IN_MEMORY && dx && dx != x && dx != dy;
-    const int staged = !alike || waits_for(dx, x, cols) || waits_for(dx, dy, cols);
-    const int writing = !past ? STORED : staged ? STAGED : STREAMED;
+    const int staged = past && (!alike || waits_for(dx, x, cols) || waits_for(dx, dy, cols));
+    const int writing = staged ? STAGED : past ? STREAMED : STORED;
     return (columns_plan){choose_pass(cols, writing), writing, cols};
 }
 
