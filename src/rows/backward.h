@@ -38,20 +38,8 @@ NEVER void any_tile(const real *x, const real *dy, const real *weight, const gro
     for (int at = 0, some; at < rows; at += some, ++strips) {
         const ptrdiff_t from = at * cols;
         some = rows - at < STRIP ? rows - at : STRIP;
-#define ROWS(N)                                                                                                                    \
-    if (some == N) {                                                                                                               \
-        if (any_exact)                                                                                                             \
-            compute_strip(x + from, dy + from, weight, g, at, cols, t, N, PAIR, 1, writing, terms ? terms + strips : 0,            \
-                          dx ? dx + from : 0);                                                                                     \
-        else                                                                                                                       \
-            compute_strip(x + from, dy + from, weight, g, at, cols, t, N, PAIR, 0, writing, terms ? terms + strips : 0,            \
-                          dx ? dx + from : 0);                                                                                     \
-    }
-        ROWS(1)
-        ROWS(2)
-        ROWS(3)
-        ROWS(4)
-#undef ROWS
+        compute_strip(x + from, dy + from, weight, g, at, cols, t, some, PAIR, 1, any_exact, writing, terms ? terms + strips : 0,
+                      dx ? dx + from : 0);
     }
     if (sums) add_tile(room, strips, t, sums);
 }
@@ -62,7 +50,7 @@ ALWAYS void compute_tile(const real *x, const real *dy, const real *weight, cons
     strip_terms terms[STRIPS];
     if (!weight || !dx || !sums) __builtin_unreachable();
     for (int at = 0; at < rows; at += STRIP)
-        compute_strip(x + at * cols, dy + at * cols, weight, g, at, cols, t, STRIP, at_once, 0, writing, terms + at / STRIP,
+        compute_strip(x + at * cols, dy + at * cols, weight, g, at, cols, t, STRIP, at_once, 0, 0, writing, terms + at / STRIP,
                       dx + at * cols);
     if (rows > STRIP)
         add_tile(terms, 2, t, sums);
@@ -162,7 +150,8 @@ ALWAYS void differentiate_rows(const real *x, const real *dy, const real *weight
     for (ptrdiff_t row = first; row < last; row += most) {
         const int rows = (int)(last - row < most ? last - row : most);
         const ptrdiff_t from = row * cols;
-        take_gradient(x + from, dy + from, weight, centred ? mean + row : 0, rstd + row, rows, cols, far, dx != 0, centred, &g);
+        (centred ? take_gradient : take_gradient_rms)(x + from, dy + from, weight, centred ? mean + row : 0, rstd + row, rows, cols,
+                                                      far, dx != 0, &g);
         for (tile t = first_tile(0, cols, head, 0, cols, centred, ahead); t.first < cols; advance(&t, cols))
             compute_group(x + from, dy + from, weight, &g, rows, &t, &plan, dx ? dx + from : 0, sums);
     }
@@ -189,8 +178,9 @@ ALWAYS void take_constants(const real *x, const real *dy, const real *weight, co
                            ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, int wanted, const int centred,
                            group_gradient *g) {
     for (ptrdiff_t row = first; row < last; row += GROUP)
-        take_gradient(x + row * cols, dy + row * cols, weight, centred ? mean + row : 0, rstd + row,
-                      (int)(last - row < GROUP ? last - row : GROUP), cols, far, wanted, centred, &g[row / GROUP]);
+        (centred ? take_gradient : take_gradient_rms)(x + row * cols, dy + row * cols, weight, centred ? mean + row : 0, rstd + row,
+                                                      (int)(last - row < GROUP ? last - row : GROUP), cols, far, wanted,
+                                                      &g[row / GROUP]);
 }
 #define CONSTANTS_KERNEL(ROWS, BODY, CENTRED)                                                                                      \
     NEVER void BODY(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, ptrdiff_t first,    \

@@ -1,7 +1,5 @@
 /* body.h: the row arithmetic of one target and one dtype, and the table that offers it. What differs by dtype stands in files that
  * real_f32.h and real_f64.h name. */
-#include "names.h"
-
 #include "statistics.h"
 
 #include "exact.h"

@@ -39,8 +39,8 @@ NEVER int exact_gradients(const real *x, const real *dy, const real *weight, con
 }
 
 /* The constants of `rows` rows (at most GROUP); wanted: dx is; mean: not looked at where not centred */
-ALWAYS void take_gradient(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
-                          ptrdiff_t cols, int far, int wanted, const int centred, group_gradient *g) {
+ALWAYS void choose_constants(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
+                             ptrdiff_t cols, int far, int wanted, const int centred, group_gradient *g) {
     double m_room[GROUP] = {0}, s_room[GROUP] = {0}, mean_h[GROUP], mean_hd[GROUP];
     const double *m = centred ? mean : m_room, *s = rstd;
     int64_t any_exact = 0;
@@ -65,4 +65,12 @@ ALWAYS void take_gradient(const real *x, const real *dy, const real *weight, con
         store_d(mean_hd + i * WD, means.mean_hd[i]);
     }
     g->any_exact = exact_gradients(x, dy, weight, m, s, mean_h, mean_hd, rows, cols, centred, g);
+}
+NEVER void take_gradient(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
+                         ptrdiff_t cols, int far, int wanted, group_gradient *g) {
+    choose_constants(x, dy, weight, mean, rstd, rows, cols, far, wanted, 1, g);
+}
+NEVER void take_gradient_rms(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
+                             ptrdiff_t cols, int far, int wanted, group_gradient *g) {
+    choose_constants(x, dy, weight, mean, rstd, rows, cols, far, wanted, 0, g);
 }

@@ -5,7 +5,7 @@
 #include "half.h"
 
 /* n elements, `stride` bytes apart at p; ahead, if not 0: how many bytes on from them what will be read next is fetched */
-ALWAYS void read_run(const char *p, ptrdiff_t stride, int dtype, ptrdiff_t n, ptrdiff_t ahead, float *to) {
+NEVER void read_run(const char *p, ptrdiff_t stride, int dtype, ptrdiff_t n, ptrdiff_t ahead, float *to) {
     if (dtype == LN_FLOAT32)
         copy_run(p, stride, n, to);
     else if (dtype == LN_FLOAT16)
@@ -14,7 +14,7 @@ ALWAYS void read_run(const char *p, ptrdiff_t stride, int dtype, ptrdiff_t n, pt
         widen_run(p, stride, n, widen_bfloat16, ahead, to);
 }
 /* streams: past the caches, where that can be */
-ALWAYS void write_run(const float *from, ptrdiff_t n, int dtype, char *p, ptrdiff_t stride, int streams) {
+NEVER void write_run(const float *from, ptrdiff_t n, int dtype, char *p, ptrdiff_t stride, int streams) {
     if (dtype == LN_FLOAT32)
         spread_run(from, n, p, stride);
     else if (dtype == LN_FLOAT16)

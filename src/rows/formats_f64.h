@@ -3,11 +3,11 @@
 #define HAS_HALF 0
 
 /* n elements, `stride` bytes apart at p */
-ALWAYS void read_run(const char *p, ptrdiff_t stride, int dtype, ptrdiff_t n, ptrdiff_t ahead, double *to) {
+NEVER void read_run(const char *p, ptrdiff_t stride, int dtype, ptrdiff_t n, ptrdiff_t ahead, double *to) {
     (void)dtype, (void)ahead;
     copy_run(p, stride, n, to);
 }
-ALWAYS void write_run(const double *from, ptrdiff_t n, int dtype, char *p, ptrdiff_t stride, int streams) {
+NEVER void write_run(const double *from, ptrdiff_t n, int dtype, char *p, ptrdiff_t stride, int streams) {
     (void)dtype, (void)streams;
     spread_run(from, n, p, stride);
 }

@@ -54,7 +54,7 @@ ALWAYS vf widen_float16(vs v) {
 }
 /* Normal: rounded in the fraction's last place, of which a carry goes on into the exponent. Subnormal: 0.5 added, whose last place is
  * that of the result. From 65520 on: infinite. */
-ALWAYS vs narrow_float16(vf v) {
+APART vs narrow_float16(vf v) {
     const vu bits = (vu)v, sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
     const vu normal = (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13;
     const vu small = (vu)((vf)size + 0.5f) - 0x3f000000;

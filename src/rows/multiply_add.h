@@ -12,7 +12,7 @@ ALWAYS vd multiply_add_d(vd a, vd b, vd c) { return (vd)vfmaq_f64((float64x2_t)c
 /* From operations that round: the exact product and c as three parts, of which the two small ones are added so that the last bit
  * says whether anything is lost (rounded to odd), and the great one last (Boldo and Melquiond 2008). Products that leave the range of
  * product_error go by the C library, whose function is the same by definition. */
-ALWAYS vd multiply_add_d(vd a, vd b, vd c) {
+APART vd multiply_add_d(vd a, vd b, vd c) {
     const vd p = a * b, size = magnitude(p);
     /* by intrinsics: comparisons joined by & and | are taken apart, lane by lane (gcc 12) */
     const __m128d zero = _mm_setzero_pd(), most = _mm_set1_pd(0x1p900);

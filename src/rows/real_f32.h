@@ -8,17 +8,17 @@
 #define WIDE_BYTES 32
 #endif
 
+#define LN_DTYPE f32
+#include "names.h"
+
 #include "vector.h"
 
 #include "wide.h"
 
 #include "lanes.h"
 
-#include "multiply_add.h"
-
 #include "mode.h"
 
-#define LN_DTYPE f32
 /* What is done otherwise for the other dtype: one file for each subject */
 #define STATISTICS_OF_REAL "statistics_f32.h"
 #define GRADIENT_OF_REAL "gradient_f32.h"

@@ -1,6 +1,9 @@
 /* real_f64.h: what the row arithmetic calls `real` is float64. */
 #define WIDE_BYTES LN_BYTES
 
+#define LN_DTYPE f64
+#include "names.h"
+
 #include "vector.h"
 
 #include "wide.h"
@@ -11,7 +14,6 @@
 
 #include "mode.h"
 
-#define LN_DTYPE f64
 /* What is done otherwise for the other dtype: one file for each subject */
 #define STATISTICS_OF_REAL "statistics_f64.h"
 #define GRADIENT_OF_REAL "gradient_f64.h"

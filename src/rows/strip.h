@@ -127,22 +127,41 @@ ALWAYS void stream_lines(const real *from, ptrdiff_t n, real *to) {
         store_n(to + j, load_n(from + j, at_most(n - j)), at_most(n - j));
 }
 
-/* A tile of a strip of `rows` rows, at_once of them at once */
+/* The same for one or two rows of a strip that has fewer than STRIP, no weight, a masked output or an exact row */
+NEVER void compute_any(const real *x, const real *dy, const real *weight, const group_gradient *g, int at, ptrdiff_t cols,
+                       const tile *t, const rows_kind *kind, strip_terms *terms, ptrdiff_t pitch, real *dx) {
+#define ROWS(N, EXACT)                                                                                                             \
+    if (kind->rows == N && kind->any_exact == EXACT)                                                                               \
+        compute_rows(x, dy, weight, g, at, cols, t, (rows_kind){N, kind->follows, EXACT, kind->writing}, terms, pitch, dx);
+    ROWS(1, 0)
+    ROWS(1, 1)
+    ROWS(2, 0)
+    ROWS(2, 1)
+#undef ROWS
+}
+
+/* A tile of a strip of `rows` rows, at_once of them at once; any: by compute_any */
 ALWAYS void compute_strip(const real *x, const real *dy, const real *weight, const group_gradient *g, int at, ptrdiff_t cols,
-                          const tile *t, const int rows, const int at_once, const int any_exact, const int writing,
+                          const tile *t, const int rows, const int at_once, const int any, const int any_exact, const int writing,
                           strip_terms *terms, real *dx) {
     real room[STRIP * SLOTS] __attribute__((aligned(64)));
     const int front = rows > at_once ? at_once : rows, back = rows - front;
     const int staged = writing == STAGED, whole = t->first == 0 && t->last == cols; /* whole: the rows are one run */
     const ptrdiff_t second = front * cols, pitch = staged && !whole ? SLOTS : cols;
     real *to = staged ? room + (whole ? 0 : t->slot) : dx ? dx + t->first : 0;
-    compute_rows(x, dy, weight, g, at, cols, t, (rows_kind){front, 0, any_exact, writing}, terms, pitch, to);
-    if (back)
-        compute_rows(x + second, dy + second, weight, g, at + front, cols, t, (rows_kind){back, 1, any_exact, writing}, terms,
-                     pitch, to ? to + front * pitch : 0);
+    const rows_kind begins = {front, 0, any_exact, writing}, follows = {back, 1, any_exact, writing};
+    real *then = to ? to + front * pitch : 0;
+    if (any) {
+        compute_any(x, dy, weight, g, at, cols, t, &begins, terms, pitch, to);
+        if (back) compute_any(x + second, dy + second, weight, g, at + front, cols, t, &follows, terms, pitch, then);
+    } else {
+        compute_rows(x, dy, weight, g, at, cols, t, begins, terms, pitch, to);
+        if (back) compute_rows(x + second, dy + second, weight, g, at + front, cols, t, follows, terms, pitch, then);
+    }
     if (staged && whole) {
         stream_lines(to, rows * cols, dx);
     } else if (staged) {
-        EACH(r, rows) stream_lines(to + r * SLOTS, t->last - t->first, dx + r * cols + t->first);
+        for (int r = 0; r < rows; ++r)
+            stream_lines(to + r * SLOTS, t->last - t->first, dx + r * cols + t->first);
     }
 }

@@ -69,13 +69,13 @@ ALWAYS vd minus_d(vd a, vd b) { return product_error(a, (vd)_mm256_set1_pd(1), b
 
 #else
 
-ALWAYS vd load_part_d(const double *p, int n) {
+APART vd load_part_d(const double *p, int n) {
     double part[WD] = {0};
     EACH(i, WD) if (i < n) part[i] = p[i];
     return load_d(part);
 }
-ALWAYS void store_part_d(double *p, vd v, int n) { EACH(i, WD) if (i < n) p[i] = v[i]; }
-ALWAYS vh load_part_h(const float *p, int n) {
+APART void store_part_d(double *p, vd v, int n) { EACH(i, WD) if (i < n) p[i] = v[i]; }
+APART vh load_part_h(const float *p, int n) {
     float part[WD] = {0};
     EACH(i, WD) if (i < n) part[i] = p[i];
     return load_h(part);
