@@ -11,8 +11,8 @@ from variants import DTYPES, LAYOUTS, assert_all_same_bits, assert_same_bits, nu
 import lnfast
 from lnfast import reference
 
-# From src/kernels.h and src/rows: blocks of up to 64 rows and of 32 KiB, 16 columns turned at once
-# in squares of 4 and 2, rows of a cache line together, in float32 up to 8192 columns across.
+# From src/kernels.h and src/rows: blocks of up to 64 rows and of 128 KiB, 16 columns turned at once
+# in squares of 2, 4 and 8, rows of a cache line together, in float32 up to 8192 columns across.
 SHAPES = [
     *(((2, cols, inner), 1) for cols in (1, 3, 16, 17, 70) for inner in (1, 2, 7, 15, 16, 17, 65)),
     ((3, 768, 5, 7), 1),

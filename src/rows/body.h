@@ -12,6 +12,8 @@
 
 #include FORMATS_OF_REAL
 
+#include "turn.h"
+
 #include "output.h"
 
 #include "forward.h"

@@ -22,25 +22,3 @@ NEVER void write_run(const float *from, ptrdiff_t n, int dtype, char *p, ptrdiff
     else
         narrow_run(from, n, narrow_bfloat16, p, stride, streams);
 }
-
-/* A square of TURNED rows and columns: to[j][i] = from[i][j]; pitches in elements */
-enum { TURNED = 4 };
-typedef float quarter __attribute__((vector_size(16)));
-typedef int32_t quarter_places __attribute__((vector_size(16)));
-typedef quarter quarter_at __attribute__((aligned(4), may_alias));
-#if defined(__clang__)
-#define DEAL_QUARTER(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define DEAL_QUARTER(a, b, ...) __builtin_shuffle(a, b, (quarter_places){__VA_ARGS__})
-#endif
-ALWAYS void turn_square(const float *from, ptrdiff_t pitch, float *to, ptrdiff_t to_pitch) {
-    quarter v[4];
-    EACH(k, 4) v[k] = *(const quarter_at *)(from + k * pitch);
-    const quarter low = DEAL_QUARTER(v[0], v[1], 0, 4, 1, 5), high = DEAL_QUARTER(v[0], v[1], 2, 6, 3, 7);
-    const quarter low_2 = DEAL_QUARTER(v[2], v[3], 0, 4, 1, 5), high_2 = DEAL_QUARTER(v[2], v[3], 2, 6, 3, 7);
-    *(quarter_at *)to = DEAL_QUARTER(low, low_2, 0, 1, 4, 5);
-    *(quarter_at *)(to + to_pitch) = DEAL_QUARTER(low, low_2, 2, 3, 6, 7);
-    *(quarter_at *)(to + 2 * to_pitch) = DEAL_QUARTER(high, high_2, 0, 1, 4, 5);
-    *(quarter_at *)(to + 3 * to_pitch) = DEAL_QUARTER(high, high_2, 2, 3, 6, 7);
-}
-#undef DEAL_QUARTER

@@ -11,13 +11,3 @@ NEVER void write_run(const double *from, ptrdiff_t n, int dtype, char *p, ptrdif
     (void)dtype, (void)streams;
     spread_run(from, n, p, stride);
 }
-
-/* A square of TURNED rows and columns: to[j][i] = from[i][j]; pitches in elements */
-enum { TURNED = 2 };
-typedef double quarter __attribute__((vector_size(16)));
-typedef quarter quarter_at __attribute__((aligned(8), may_alias));
-ALWAYS void turn_square(const double *from, ptrdiff_t pitch, double *to, ptrdiff_t to_pitch) {
-    const quarter a = *(const quarter_at *)from, b = *(const quarter_at *)(from + pitch);
-    *(quarter_at *)to = (quarter){a[0], b[0]};
-    *(quarter_at *)(to + to_pitch) = (quarter){a[1], b[1]};
-}

@@ -69,31 +69,13 @@ ALWAYS const uint8_t *bytes_of_row(const ln_view *a, ptrdiff_t row, uint8_t *roo
     return room;
 }
 
-/* Rows that run across: squares of TURN columns and rows are turned, through the first-level cache. */
+/* Rows that run across: TURN columns of up to TURNED_ROWS rows at once are turned, through the first-level cache. */
 enum { TURN = 16, TURNED_ROWS = 64 };
 
 /* TURN columns of up to TURNED_ROWS rows, each column side by side */
 typedef struct {
     real column[TURN][TURNED_ROWS];
 } turned;
-
-/* to[j][i] = from[i][j] for i < rows, j < width. by_rows: a row of `from` is finished before the next, else one of `to`: that which lies
- * outside the room, where rows may fight for a set of the cache. */
-ALWAYS void turn(const real *from, ptrdiff_t pitch, int rows, int width, const int by_rows, real *to, ptrdiff_t to_pitch) {
-    const int whole = rows / TURNED * TURNED, wide = width / TURNED * TURNED;
-    if (by_rows) {
-        for (int i = 0; i < whole; i += TURNED)
-            for (int j = 0; j < wide; j += TURNED)
-                turn_square(from + i * pitch + j, pitch, to + j * to_pitch + i, to_pitch);
-    } else {
-        for (int j = 0; j < wide; j += TURNED)
-            for (int i = 0; i < whole; i += TURNED)
-                turn_square(from + i * pitch + j, pitch, to + j * to_pitch + i, to_pitch);
-    }
-    for (int i = 0; i < rows; ++i)
-        for (int j = i < whole ? wide : 0; j < width; ++j)
-            to[j * to_pitch + i] = from[i * pitch + j];
-}
 
 /* The next of a view's columns, and where it begins */
 typedef struct {
@@ -118,7 +100,7 @@ NEVER void gather_across(const ln_view *a, char *p, int count, ptrdiff_t cols, r
         const int n = (int)(cols - j < TURN ? cols - j : TURN);
         for (int k = 0; k < n; ++k)
             read_run(next_column(a, &walk), a->itemsize, a->dtype, count, 0, room.column[k]);
-        turn(room.column[0], TURNED_ROWS, n, count, 0, to + j, cols);
+        turn_columns(room.column[0], TURNED_ROWS, n, count, to + j, cols);
     }
 }
 NEVER void scatter_across(const ln_view *a, const real *from, int count, ptrdiff_t cols, char *p) {
@@ -126,7 +108,7 @@ NEVER void scatter_across(const ln_view *a, const real *from, int count, ptrdiff
     turned room;
     for (ptrdiff_t j = 0; j < cols; j += TURN) {
         const int n = (int)(cols - j < TURN ? cols - j : TURN);
-        turn(from + j, cols, count, n, 1, room.column[0], TURNED_ROWS);
+        turn_rows(from + j, cols, count, n, room.column[0], TURNED_ROWS);
         for (int k = 0; k < n; ++k)
             write_run(room.column[k], count, a->dtype, next_column(a, &walk), a->itemsize, 0);
     }
