@@ -208,18 +208,18 @@ typedef struct {
 } ln_rows;
 
 /* Rows gathered at a time, of `size` bytes each, in eights: what stays in the first-level cache until it is normalised. Where rows are
- * gathered from across them (`across`), what with dy and dx stays in the second-level one, since each column then is a longer run (beyond
- * the caches half the time); and as many as share a cache line at least, if that is not too much. */
-enum { LN_BLOCK_BYTES = 32768, LN_ACROSS_BYTES = 131072, LN_LINE_BYTES = 64, LN_MOST_ACROSS_BYTES = 1048576 };
+ * gathered from across them, of so many arrays (`across`, 0: none), what stays in the second-level one, since each column then is a longer
+ * run (beyond the caches half the time); and as many as share a cache line at least, if that is not too much. */
+enum { LN_BLOCK_BYTES = 32768, LN_ACROSS_BYTES = 262144, LN_LINE_BYTES = 64, LN_MOST_ACROSS_BYTES = 1048576 };
 static inline ptrdiff_t ln_block_rows(ptrdiff_t size, int itemsize, int across) {
-    const ptrdiff_t fit = (across ? LN_ACROSS_BYTES : LN_BLOCK_BYTES) / size, line = LN_LINE_BYTES / itemsize;
+    const ptrdiff_t fit = (across ? LN_ACROSS_BYTES / across : LN_BLOCK_BYTES) / size, line = LN_LINE_BYTES / itemsize;
     const ptrdiff_t rows = fit >= 64 ? 64 : fit >= 8 ? fit / 8 * 8 : fit > 1 ? fit : 1;
     return across && rows < line && line * size <= LN_MOST_ACROSS_BYTES ? line : rows;
 }
 
 /* Backward's: whole strips, and for short rows whole groups, so that the sums are added in the order of a block at once */
 static inline ptrdiff_t ln_backward_rows(ptrdiff_t size, int itemsize, int across) {
-    const ptrdiff_t rows = ln_block_rows(size, itemsize, across), least = size <= 16384 ? 8 : 4;
+    const ptrdiff_t rows = ln_block_rows(size, itemsize, across ? 2 : 0), least = size <= 16384 ? 8 : 4;
     return rows < least ? least : rows;
 }
 

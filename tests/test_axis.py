@@ -1,5 +1,6 @@
 """axis=: any axes, in any layout, and nothing copied: the bits of a copy with those axes last."""
 
+import itertools
 import re
 import tracemalloc
 
@@ -11,11 +12,15 @@ from variants import DTYPES, LAYOUTS, assert_all_same_bits, assert_same_bits, nu
 import lnfast
 from lnfast import reference
 
-# From src/kernels.h and src/rows: blocks of up to 64 rows and of 128 KiB, 16 columns turned at once
-# in squares of 2, 4 and 8, rows of a cache line together, in float32 up to 8192 columns across.
+# From src/kernels.h and src/rows: blocks of up to 64 rows and of 256 or 128 KiB, 16 columns turned
+# at once in squares of 2, 4 and 8; in float32 bands of 16 rows, tiles of up to four, steps of 64
+# columns of which the last may have 32 or fewer, up to 8192 columns across.
 SHAPES = [
     *(((2, cols, inner), 1) for cols in (1, 3, 16, 17, 70) for inner in (1, 2, 7, 15, 16, 17, 65)),
     ((3, 768, 5, 7), 1),
+    ((9, 70, 49), 1),  # tiles that begin in one sample and end in the next, several blocks
+    ((2, 96, 130), 1),
+    ((2, 100, 3, 50), 1),
     ((2, 33, 8, 9), (1,)),
     ((130, 40), 0),
     ((5, 70, 3), (0, 1)),
@@ -91,6 +96,53 @@ def test_rows_that_go_another_way(name, cols):
             spoiled = np.isnan(b)  # a NaN's payload is exempt
             np.testing.assert_array_equal(np.isnan(a), spoiled)
             assert_same_bits(np.where(spoiled, 0, a), np.where(spoiled, 0, b))
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cols", [6, 70, 100])
+def test_what_is_left_out(cols, dtype, name):
+    """No weight, no bias, no dx, no sums: the others have the same bits."""
+    norm = Norm(name)
+    x, dy, weight, _ = operands((3, cols, 49), 1, dtype)
+    for kept in (weight, None):
+        got = results(norm, x, dy, 1, kept, None)
+        assert_all_same_bits(got, results_of_copy(norm, x, dy, 1, kept, None))
+        cache = norm.forward(x, None, *norm.parameters_of(kept, None), axis=1)[1]
+        whole = norm.backward(dy, cache)
+        for mask in itertools.product([False, True], repeat=len(whole)):
+            for wanted, a, b in zip(
+                mask, norm.backward(dy, cache, output_mask=mask), whole, strict=True
+            ):
+                assert a is None if not wanted else a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("places", [4096, 4099])
+def test_beyond_the_caches(places, dtype):
+    """A large output goes past the caches where its columns begin lines: the same bits.
+
+    Those of its samples alone, of which none is large.
+    """
+    size = np.dtype(dtype).itemsize
+    cols = 2**20 // (places * size)
+    x, dy, weight, bias = operands((17, cols, places), 1, dtype)
+    alone = [lnfast.layer_norm_forward(x[i : i + 1], None, weight, bias, axis=1) for i in range(17)]
+    y = np.concatenate([y for y, _ in alone])
+    dx = np.concatenate(
+        [lnfast.layer_norm_backward(dy[i : i + 1], cache)[0] for i, (_, cache) in enumerate(alone)]
+    )
+    cache = lnfast.layer_norm_forward(x, None, weight, bias, axis=1)[1]
+    room = np.empty(x.size + 64 // size, dtype)
+    for by in range(0, 64 // size, 5):
+        out = room[by : by + x.size].reshape(x.shape)
+        out.fill(np.nan)
+        assert_same_bits(lnfast.layer_norm(x, None, weight, bias, axis=1, out=out), y)
+        out.fill(np.nan)
+        assert_same_bits(lnfast.layer_norm_backward(dy, cache, out=out)[0], dx)
+    assert_same_bits(lnfast.layer_norm(x.copy(), None, weight, bias, axis=1), y)
+    in_place = x.copy()
+    assert_same_bits(lnfast.layer_norm(in_place, None, weight, bias, axis=1, out=in_place), y)
 
 
 @pytest.mark.parametrize("name", NORMS)

@@ -38,7 +38,11 @@
 
 #include "parameters.h"
 
+#include "across.h"
+
 #include ACROSS_OF_REAL
+
+#include ACROSS_GRADIENT_OF_REAL
 
 #include "masks.h"
 

@@ -16,9 +16,6 @@ NEVER void add_row(const real *a, const real *b, ptrdiff_t cols, ptrdiff_t ahead
     }
 }
 
-/* Whether two views begin in the same place: an output that is an input is not streamed */
-ALWAYS int is_same(const ln_view *a, const ln_view *b) { return a->data == b->data; }
-
 /* x + residual of rows first … last − 1, rounded to what is stored, which goes to plan->sum. Returned: where it lies, room or there. */
 ALWAYS const real *sums_of(const ln_forward_plan *plan, const real *x, ptrdiff_t first, ptrdiff_t last, real *room,
                            real *row_room) {

@@ -96,21 +96,28 @@ ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, p
     }
 }
 
-/* mean(h) and mean(h · (x − mean)) = mean(h · (x − hi)) − lo · mean(h), for `rows` rows; 0 where dx is not wanted */
+/* mean(h) and mean(h · (x − mean)) = mean(h · (x − hi)) − lo · mean(h) of a group, from its rows' sums */
+ALWAYS void finish_means(const vd h[REGS], const vd hd[REGS], const double *mean, double cols, const int centred,
+                         gradient_means *means) {
+    const vd share = splat_d(1 / cols);
+    EACH(i, REGS) {
+        const vd mean_i = load_d(mean + i * WD), mean_h = h[i] * share;
+        means->lo[i] = mean_i - widen(narrow(mean_i));
+        means->size[i] = magnitude(mean_h);
+        means->mean_h[i] = centred ? mean_h : (vd){0};
+        means->mean_hd[i] = hd[i] * share - means->lo[i] * means->mean_h[i];
+    }
+}
+
+/* Those of `rows` rows; 0 where dx is not wanted */
 ALWAYS void take_means(const float *x, const float *dy, const float *weight, const double *mean, const double *rstd, int rows,
                        ptrdiff_t cols, int far, int wanted, const int centred, gradient_means *means) {
     (void)rstd;
-    const vd share = splat_d(1 / (double)cols);
-    vd h[GROUP][REGS], hd[GROUP][REGS];
+    vd h[GROUP][REGS], hd[GROUP][REGS], h_sum[REGS] = {{0}}, hd_sum[REGS] = {{0}};
     float hi[GROUP];
-    EACH(i, REGS) {
-        const vd mean_i = load_d(mean + i * WD);
-        store_h(hi + i * WD, narrow(mean_i));
-        means->lo[i] = mean_i - widen(narrow(mean_i));
-        means->mean_h[i] = means->mean_hd[i] = means->size[i] = (vd){0};
-    }
-    if (!wanted) return;
-    for (int r = 0, some; r < GROUP; r += some) { /* in a loop for each case it took a tenth longer where rows are short */
+    EACH(i, REGS) store_h(hi + i * WD, narrow(load_d(mean + i * WD)));
+    for (int r = 0, some; wanted && r < GROUP;
+         r += some) { /* in a loop for each case it took a tenth longer where rows are short */
         const ptrdiff_t at = r * cols;
         some = rows - r >= ABREAST ? ABREAST : 1;
         if (r >= rows)
@@ -123,14 +130,11 @@ ALWAYS void take_means(const float *x, const float *dy, const float *weight, con
             for (int k = 0; k < some; ++k)
                 sum_gradient(x + at + k * cols, dy + at + k * cols, 0, cols, 1, hi + r + k, far, centred, h + r + k, hd + r + k);
     }
-    sum_lanes(h, 0, 0, means->mean_h, 0);
-    sum_lanes(hd, 0, 0, means->mean_hd, 0);
-    EACH(i, REGS) {
-        means->mean_h[i] *= share;
-        means->size[i] = magnitude(means->mean_h[i]);
-        if (!centred) means->mean_h[i] = (vd){0};
-        means->mean_hd[i] = means->mean_hd[i] * share - means->lo[i] * means->mean_h[i];
+    if (wanted) {
+        sum_lanes(h, 0, 0, h_sum, 0);
+        sum_lanes(hd, 0, 0, hd_sum, 0);
     }
+    finish_means(h_sum, hd_sum, mean, (double)cols, centred, means);
 }
 
 /* The rows for which hi and lo hold the mean to 2^-29 of σ, and lo is no more than an eighth of σ */

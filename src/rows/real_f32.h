@@ -25,6 +25,7 @@
 #define SUMS_OF_REAL "sums_f32.h"
 #define FORMATS_OF_REAL "formats_f32.h"
 #define ACROSS_OF_REAL "across_f32.h"
+#define ACROSS_GRADIENT_OF_REAL "across_gradient_f32.h"
 #define W WF
 
 typedef float real;

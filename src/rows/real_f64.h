@@ -20,6 +20,7 @@
 #define SUMS_OF_REAL "sums_f64.h"
 #define FORMATS_OF_REAL "formats_f64.h"
 #define ACROSS_OF_REAL "across_f64.h"
+#define ACROSS_GRADIENT_OF_REAL "across_gradient_f64.h"
 #define W WD
 
 typedef double real;

@@ -26,6 +26,9 @@ ALWAYS int are_side_by_side(const ln_view *a, ptrdiff_t cols) {
 }
 ALWAYS int are_direct(const ln_view *a, ptrdiff_t cols) { return a->dtype == DTYPE_OF_REAL && are_side_by_side(a, cols); }
 
+/* Whether two views begin in the same place: an output that is an input is not streamed */
+ALWAYS int is_same(const ln_view *a, const ln_view *b) { return a->data == b->data; }
+
 /* From one run of columns along the fastest axis to the next: *p, and whether there is one; index: 0 for each axis at first */
 ALWAYS int next_run(const ln_view *a, ptrdiff_t *index, char **p) {
     for (int k = a->col_axes - 2; k >= 0; --k) {
