@@ -208,25 +208,26 @@ typedef struct {
 } ln_rows;
 
 /* Rows gathered at a time, of `size` bytes each, in eights: what stays in the first-level cache until it is normalised. Where rows are
- * gathered from across them, of so many arrays (`across`, 0: none), what stays in the second-level one, since each column then is a longer
- * run (beyond the caches half the time); and as many as share a cache line at least, if that is not too much. */
+ * gathered from across them (`across`) what stays in the second-level one, more or less, since each column then is a longer run (half the
+ * time beyond the caches, and backward less also where x and dy do not stay); and as many as share a cache line at least, if that is not
+ * too much. */
 enum { LN_BLOCK_BYTES = 32768, LN_ACROSS_BYTES = 262144, LN_LINE_BYTES = 64, LN_MOST_ACROSS_BYTES = 1048576 };
 static inline ptrdiff_t ln_block_rows(ptrdiff_t size, int itemsize, int across) {
-    const ptrdiff_t fit = (across ? LN_ACROSS_BYTES / across : LN_BLOCK_BYTES) / size, line = LN_LINE_BYTES / itemsize;
+    const ptrdiff_t fit = (across ? LN_ACROSS_BYTES : LN_BLOCK_BYTES) / size, line = LN_LINE_BYTES / itemsize;
     const ptrdiff_t rows = fit >= 64 ? 64 : fit >= 8 ? fit / 8 * 8 : fit > 1 ? fit : 1;
     return across && rows < line && line * size <= LN_MOST_ACROSS_BYTES ? line : rows;
 }
 
 /* Backward's: whole strips, and for short rows whole groups, so that the sums are added in the order of a block at once */
 static inline ptrdiff_t ln_backward_rows(ptrdiff_t size, int itemsize, int across) {
-    const ptrdiff_t rows = ln_block_rows(size, itemsize, across ? 2 : 0), least = size <= 16384 ? 8 : 4;
+    const ptrdiff_t rows = ln_block_rows(size, itemsize, across), least = size <= 16384 ? 8 : 4;
     return rows < least ? least : rows;
 }
 
 /* Bytes that one row takes in the room: packing writes a register too much. And all: so many rows, what becomes of them, and what there
- * is of one row. */
+ * is of one row; or, across, two tiles of no more rows and two lines. */
 static inline ptrdiff_t ln_room_of_row(ptrdiff_t size) { return size + 2 * LN_LINE_BYTES; }
-static inline size_t ln_room(ptrdiff_t rows, ptrdiff_t size) { return (size_t)((3 * rows + 6) * ln_room_of_row(size)); }
+static inline size_t ln_room(ptrdiff_t rows, ptrdiff_t size) { return (size_t)((3 * rows + 16) * ln_room_of_row(size)); }
 
 /* dispatch.c */
 int ln_choose(const char *name); /* in force from now on: `name`, or the best for NULL or ""; 0, or −1: not there */

@@ -8,8 +8,6 @@ enum { BAND = LN_LINE_BYTES / sizeof(real), BAND_VECTORS = BAND / W, MOST_BANDS 
 /* Columns between the one that is read and the one that is fetched, where arrays are far and columns so many bytes apart that the
  * processor does not see what comes next (beyond the caches half the time; where it does, a sixth longer) */
 enum { COLUMNS_AHEAD = 8, STREAM_BYTES = 1024 };
-/* Rows that are gathered one by one, at most: fewer than that on a line take less time so */
-enum { FEW_ROWS = 5 };
 /* Columns of rows that go across, at most: a band takes half of a second-level cache. */
 enum { MOST_ACROSS = 8192 };
 
@@ -97,7 +95,7 @@ ALWAYS void move_piece(const tile_piece *piece, ptrdiff_t cols, int far, const i
 }
 
 /* `rows` rows of a view from `row` on, to a tile. Rows of its last band that are not there: 0 */
-APART void read_tile(const ln_view *a, ptrdiff_t row, int rows, ptrdiff_t cols, int far, real *tile) {
+NEVER void read_tile(const ln_view *a, ptrdiff_t row, int rows, ptrdiff_t cols, int far, real *tile) {
     if (rows % BAND) memset(tile + rows / BAND * cols * BAND, 0, (size_t)cols * BAND * sizeof *tile);
     for (int at = 0; at < rows;) {
         const tile_piece piece = piece_of(a, row, at, rows);
@@ -115,7 +113,7 @@ ALWAYS int rows_before_lines(const ln_view *a, ptrdiff_t row) {
 }
 
 /* and back; far: LN_IN_MEMORY: past the caches, as far as that goes in whole lines */
-APART void write_tile(const ln_view *a, ptrdiff_t row, int rows, ptrdiff_t cols, int far, real *tile) {
+NEVER void write_tile(const ln_view *a, ptrdiff_t row, int rows, ptrdiff_t cols, int far, real *tile) {
     for (int at = 0; at < rows;) {
         const tile_piece piece = piece_of(a, row, at, rows);
         const int streams = far == LN_IN_MEMORY && a->dtype == DTYPE_OF_REAL && piece.stride % LN_LINE_BYTES == 0 &&
@@ -125,15 +123,30 @@ APART void write_tile(const ln_view *a, ptrdiff_t row, int rows, ptrdiff_t cols,
     }
 }
 
-/* Row r of a band, from and to there */
-ALWAYS void take_row(const real *band, int r, ptrdiff_t cols, real *row) {
-    for (ptrdiff_t j = 0; j < cols; ++j)
-        row[j] = band[j * BAND + r];
+/* A band's rows, turned to lie one after the other, and back */
+ALWAYS void turn_band(const real *band, int rows, ptrdiff_t cols, real *to) {
+    for (ptrdiff_t j = 0; j < cols; j += TURN)
+        turn_columns(band + j * BAND, BAND, (int)(cols - j < TURN ? cols - j : TURN), rows, to + j, cols);
 }
-ALWAYS void put_row(const real *row, int r, ptrdiff_t cols, real *band) {
-    for (ptrdiff_t j = 0; j < cols; ++j)
-        band[j * BAND + r] = row[j];
+ALWAYS void turn_back(const real *from, int rows, ptrdiff_t cols, real *band) {
+    for (ptrdiff_t j = 0; j < cols; j += TURN)
+        turn_rows(from + j, cols, rows, (int)(cols - j < TURN ? cols - j : TURN), band + j * BAND, BAND);
 }
 
-/* Rows that run across one axis of columns */
-ALWAYS int runs_across(const ln_view *a) { return ln_runs_across(a) && a->col_axes == 1; }
+/* y and statistics of a band's rows the usual way, y in place of x. room: (BAND, cols) */
+ALWAYS void forward_turned(real *band, const real *weight, const real *bias, ptrdiff_t cols, int rows, double eps,
+                           const int centred, double *mean, double *rstd, real *room) {
+    turn_band(band, rows, cols, room);
+    (centred ? forward_body : forward_body_rms)(room, weight, bias, 0, rows, cols, eps, LN_NEAR, room, mean, rstd);
+    turn_back(room, rows, cols, band);
+}
+
+/* dx of a band's rows the usual way, in place of x, and their terms into the block's sums. room: (2, BAND, cols) */
+NEVER void differentiate_turned(real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
+                                ptrdiff_t cols, int centred, double *sums, real *room) {
+    real *x_rows = room, *dy_rows = room + BAND * cols;
+    turn_band(x, rows, cols, x_rows);
+    turn_band(dy, rows, cols, dy_rows);
+    (centred ? backward_body : backward_body_rms)(x_rows, dy_rows, weight, mean, rstd, 0, rows, cols, LN_NEAR, 0, x_rows, sums);
+    turn_back(x_rows, rows, cols, x);
+}

@@ -2,6 +2,9 @@
  * columns. The operations of the raw way (statistics_f32.h), of forward.h, of gradient_f32.h and strip.h on the same values in the same
  * order, so the same bits. Rows that want another way take the usual one, turned. */
 
+/* Rows that are gathered one by one, at most: fewer than that in a band take less time so */
+enum { FEW_ROWS = 5 };
+
 /* Registers of float64 sums of the rows that are summed at once */
 enum { SUMMED = BAND / WD < 4 ? BAND / WD : 4 };
 
@@ -95,7 +98,7 @@ NEVER void normalize_band(float *band, const float *weight, const float *bias, p
         normalize_columns_of_band(band, 0, 0, cols, hi, rest, rstd, 1);
 }
 
-/* y and statistics of a band's `rows` rows, in place; others: room for as many rows, those that want another way */
+/* y and statistics of a band's `rows` rows, in place; others: room for those that want another way, (BAND, cols) */
 ALWAYS void forward_band(float *band, const float *weight, const float *bias, ptrdiff_t cols, int rows, double eps,
                          const int centred, double *mean_of_rows, double *rstd_of_rows, float *others) {
     double mean[BAND], rstd[BAND];
@@ -115,48 +118,12 @@ ALWAYS void forward_band(float *band, const float *weight, const float *bias, pt
         if (to_rstd) *to_rstd = rstd[r];
         if (!(marked >> r & 1)) continue;
         float *row = others + r * cols;
-        take_row(band, r, cols, row);
+        for (ptrdiff_t j = 0; j < cols; ++j)
+            row[j] = band[j * BAND + r];
         (centred ? forward_body : forward_body_rms)(row, weight, bias, 0, 1, cols, eps, LN_NEAR, row, to_mean, to_rstd);
     }
     normalize_band(band, weight, bias, cols, hi, rest, factor, centred);
     for (int r = 0; r < rows; ++r)
-        if (marked >> r & 1) put_row(others + r * cols, r, cols, band);
-}
-
-/* Whether x and y run across one axis of columns, and nothing is hidden or added */
-ALWAYS int is_across(const ln_forward_plan *plan) {
-    return plan->cols <= MOST_ACROSS && runs_across(&plan->x) && runs_across(&plan->y) && !plan->mask.data && !plan->residual.data;
-}
-
-/* Rows first … last − 1 of a plan that goes across. Returns whether it does. */
-ALWAYS int normalized_across(const ln_forward_plan *plan, ptrdiff_t first, ptrdiff_t last, const int centred,
-                             parameter_row *weights, parameter_row *biases, real *room) {
-    if (!is_across(plan)) return 0;
-    const ptrdiff_t cols = plan->cols;
-    const int most = tile_rows(plan->block);
-    const int far = plan->far == LN_IN_MEMORY && is_same(&plan->x, &plan->y) ? LN_BEYOND_CORE : plan->far;
-    float *others = room + most * cols;
-    for (ptrdiff_t row = first, count; row < last; row += count) {
-        count = rows_in_common(plan, row, last);
-        if (count > most) { /* the next tile's columns begin a line each */
-            const int before = rows_before_lines(&plan->y, row);
-            count = before ? most - BAND + before : most;
-        }
-        const real *weight = parameters_of(&plan->weight, row, weights), *bias = parameters_of(&plan->bias, row, biases);
-        double *mean = plan->mean ? plan->mean + row : 0, *rstd = plan->rstd ? plan->rstd + row : 0;
-        if (count <= FEW_ROWS) {
-            count = 1;
-            gather_row(&plan->x, row_of(&plan->x, row), room);
-            (centred ? forward_body : forward_body_rms)(room, weight, bias, 0, 1, cols, plan->eps, LN_NEAR, room, mean, rstd);
-            scatter_row(&plan->y, room, row_of(&plan->y, row));
-            continue;
-        }
-        read_tile(&plan->x, row, (int)count, cols, plan->far, room);
-        for (int at = 0; at < count; at += BAND)
-            forward_band(room + at * cols, weight, bias, cols, (int)(count - at < BAND ? count - at : BAND), plan->eps, centred,
-                         mean ? mean + at : 0, rstd ? rstd + at : 0, others);
-        write_tile(&plan->y, row, (int)count, cols, far, room);
-    }
-    stream_end();
-    return 1;
+        for (ptrdiff_t j = 0; marked >> r & 1 && j < cols; ++j)
+            band[j * BAND + r] = others[r * cols + j];
 }

@@ -171,47 +171,12 @@ NEVER void differentiate_band(float *x, const float *dy, const float *weight, co
         differentiate_vectors(x, dy, 0, x, c, cols, sums);
 }
 
-/* A band of which a row goes the exact way: turned, a group after the other, and dx back. room: two groups' rows */
-NEVER void differentiate_turned(float *x, const float *dy, const float *weight, const double *mean, const double *rstd, int rows,
-                                ptrdiff_t cols, int centred, double *sums, float *room) {
-    float *x_rows = room, *dy_rows = room + GROUP * cols;
-    for (int at = 0, some; at < rows; at += some) {
-        some = rows - at < GROUP ? rows - at : GROUP;
-        for (int r = 0; r < some; ++r) {
-            take_row(x, at + r, cols, x_rows + r * cols);
-            take_row(dy, at + r, cols, dy_rows + r * cols);
-        }
-        (centred ? backward_body : backward_body_rms)(x_rows, dy_rows, weight, centred ? mean + at : 0, rstd + at, 0, some, cols,
-                                                      LN_NEAR, 0, x_rows, sums);
-        for (int r = 0; r < some; ++r)
-            put_row(x_rows + r * cols, at + r, cols, x);
-    }
-}
-
-/* A block's rows, where x, dy and dx run across and nothing is hidden or added. Returns whether it does. */
-ALWAYS int differentiated_across(const ln_backward_plan *plan, ptrdiff_t first, ptrdiff_t last, const float *weight,
-                                 const int centred, float *room, double *sums) {
-    const ptrdiff_t cols = plan->cols;
-    const int most = tile_rows(plan->block);
-    float *x = room, *dy = room + most * cols, *group = room + 2 * most * cols;
-    if (cols > MOST_ACROSS || last - first < GROUP || plan->mask.data || plan->ds.data || !runs_across(&plan->x) ||
-        !runs_across(&plan->dy) || !runs_across(&plan->dx))
-        return 0;
-    for (ptrdiff_t row = first, count; row < last; row += count) {
-        count = last - row < most ? last - row : most;
-        read_tile(&plan->x, row, (int)count, cols, plan->far, x);
-        read_tile(&plan->dy, row, (int)count, cols, plan->far, dy);
-        for (int at = 0; at < count; at += BAND) {
-            const int rows = (int)(count - at < BAND ? count - at : BAND);
-            const double *mean = centred ? plan->mean + row + at : 0, *rstd = plan->rstd + row + at;
-            float *x_band = x + at * cols, *dy_band = dy + at * cols;
-            band_constants c;
-            if (take_band(x_band, dy_band, weight, mean, rstd, rows, cols, centred, &c))
-                differentiate_turned(x_band, dy_band, weight, mean, rstd, rows, cols, centred, sums, group);
-            else
-                differentiate_band(x_band, dy_band, weight, &c, cols, sums);
-        }
-        write_tile(&plan->dx, row, (int)count, cols, plan->far ? LN_BEYOND_CORE : LN_NEAR, x);
-    }
-    return 1;
+/* dx of a band's rows in place of x, and their terms into the block's sums; where one goes the exact way, all go the usual one */
+ALWAYS void backward_band(float *x, const float *dy, const float *weight, const double *mean, const double *rstd, int rows,
+                          ptrdiff_t cols, const int centred, double *sums, float *room) {
+    band_constants c;
+    if (take_band(x, dy, weight, mean, rstd, rows, cols, centred, &c))
+        differentiate_turned(x, dy, weight, mean, rstd, rows, cols, centred, sums, room);
+    else
+        differentiate_band(x, dy, weight, &c, cols, sums);
 }

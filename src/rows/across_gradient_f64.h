@@ -1,7 +1,6 @@
-/* across_gradient_f64.h: backward of float64's rows that lie side by side across their columns has no way of its own: they are turned. */
+/* across_gradient_f64.h: backward of float64's rows that lie side by side across their columns: each band is turned, near by. */
 
-ALWAYS int differentiated_across(const ln_backward_plan *plan, ptrdiff_t first, ptrdiff_t last, const real *weight,
-                                 const int centred, real *room, double *sums) {
-    (void)plan, (void)first, (void)last, (void)weight, (void)centred, (void)room, (void)sums;
-    return 0;
+ALWAYS void backward_band(real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
+                          ptrdiff_t cols, const int centred, double *sums, real *room) {
+    differentiate_turned(x, dy, weight, mean, rstd, rows, cols, centred, sums, room);
 }

@@ -90,7 +90,10 @@ ALWAYS void differentiate_views(const ln_backward_plan *plan, ptrdiff_t first, p
     const int streams = plan->dx.data && plan->far == LN_IN_MEMORY && !is_same(&plan->dx, &plan->x) &&
                         !is_same(&plan->dx, &plan->dy) && !is_same(&plan->dx, &plan->ds);
     if (sums) memset(sums, 0, (size_t)(PLANES * cols) * sizeof *sums);
-    if (differentiated_across(plan, first, last, weight, centred, room.x, sums)) return;
+    if (is_gradient_across(plan, last - first)) {
+        differentiate_across(plan, first, last, weight, centred, room.x, sums);
+        return;
+    }
     for (ptrdiff_t from = first, to; from < last; from = to) {
         to = last - from < most ? last : from + most;
         const real *x = rows_of(&plan->x, from, to, cols, plan->far, room.x),

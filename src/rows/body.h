@@ -44,6 +44,8 @@
 
 #include ACROSS_GRADIENT_OF_REAL
 
+#include "across_views.h"
+
 #include "masks.h"
 
 #include "forward_views.h"

@@ -112,7 +112,10 @@ ALWAYS void normalize_views(const ln_forward_plan *plan, ptrdiff_t first, ptrdif
     parameter_row weights = {(real *)(singles + space), 0}, biases = {(real *)(singles + 2 * space), 0};
     const mask_room masks = {(uint8_t *)(singles + 3 * space), (real *)(room_ + most * space), (real *)(singles + 4 * space),
                              (real *)(singles + 5 * space)};
-    if (normalized_across(plan, first, last, centred, &weights, &biases, room)) return;
+    if (is_across(plan)) {
+        normalize_across(plan, first, last, centred, &weights, &biases, room);
+        return;
+    }
     const int streams = plan->far == LN_IN_MEMORY && !is_same(&plan->y, &plan->x) && !is_same(&plan->y, &plan->residual);
     for (ptrdiff_t from = first, to; from < last; from = to) {
         to = last - from < most ? last : from + most;
