@@ -118,7 +118,7 @@ def test_what_is_left_out(cols, dtype, name):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("places", [4096, 4099])
+@pytest.mark.parametrize("places", [4096, 4099, 4100])
 def test_beyond_the_caches(places, dtype):
     """A large output goes past the caches where its columns begin lines: the same bits.
 
