@@ -13,6 +13,7 @@ cdef extern from "kernels.h" nogil:
     enum: LN_NEAR
     enum: LN_BEYOND_CORE
     enum: LN_IN_MEMORY
+    enum: LN_LINE_BYTES
     enum: LN_LAYER_NORM
     enum: LN_RMS_NORM
     enum: LN_FLOAT32
@@ -116,7 +117,7 @@ cdef extern from "kernels.h" nogil:
     const char *ln_isa_at(int i)
     const ln_rows *ln_rows_of(int norm, int dtype)
 
-# Elements of a forward task where there are more tasks than threads.
+# Elements of a forward task where a thread has several.
 cdef enum:
     ELEMENTS_PER_TASK = 131072
 # Rows or elements that a backward block may have, whichever are more rows, until there are MOST_BLOCKS: enough that adding its sums
@@ -170,6 +171,13 @@ cdef inline Py_ssize_t plan_rows(Py_ssize_t rows, Py_ssize_t cols, int planes) n
     return (each + 3) // 4 * 4
 
 
+cdef inline Py_ssize_t plan_task(Py_ssize_t rows, Py_ssize_t cols, int threads, Py_ssize_t unit) noexcept nogil:
+    """Rows of a forward task, a multiple of `unit`: as many tasks for one thread as for another."""
+    cdef Py_ssize_t turns = max(<Py_ssize_t>1, rows * cols // ELEMENTS_PER_TASK // threads), tasks = threads * turns
+    cdef Py_ssize_t each = (rows + tasks - 1) // tasks
+    return (each + unit - 1) // unit * unit
+
+
 cdef inline void run_forward(const ln_rows *kernels, const void *x, const void *weight, const void *bias, Py_ssize_t rows,
                              Py_ssize_t cols, double eps, int asked, int itemsize, void *y, double *mean,
                              double *rstd) noexcept nogil:
@@ -186,8 +194,7 @@ cdef inline void run_forward(const ln_rows *kernels, const void *x, const void *
     if threads == 1:
         kernels.forward(x, weight, bias, 0, rows, cols, eps, far, y, mean, rstd)
         return
-    tasks = min(rows, max(<Py_ssize_t>threads, rows * cols // ELEMENTS_PER_TASK))
-    each = (rows + tasks - 1) // tasks
+    each = plan_task(rows, cols, threads, 1)
     tasks = (rows + each - 1) // each
     threads = <int>min(<Py_ssize_t>threads, tasks)
     for task in prange(tasks, schedule="dynamic", num_threads=threads):

@@ -8,8 +8,8 @@ cimport numpy as cnp
 from call cimport raise_changed
 from cython.parallel cimport prange
 from kernels cimport (
-    ELEMENTS_PER_TASK, LN_BACKWARD_SUMS, LN_DOUBLE_BACKWARD, LN_FLOAT32, LN_FLOAT64, LN_LAYER_NORM, LN_PIECES, ln_operands,
-    ln_rows, ln_rows_of, plan_far, plan_rows,
+    LN_BACKWARD_SUMS, LN_DOUBLE_BACKWARD, LN_FLOAT32, LN_FLOAT64, LN_LAYER_NORM, LN_PIECES, ln_operands, ln_rows, ln_rows_of,
+    plan_far, plan_rows, plan_task,
 )
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -85,8 +85,7 @@ cdef inline void run_rows_of_piece(const ln_rows *kernels, int piece, const ln_o
     if threads == 1:
         kernels.pieces[piece](a, 0, rows, NULL)
         return
-    tasks = min(rows, max(<Py_ssize_t>threads, rows * a.cols // ELEMENTS_PER_TASK))
-    each = (rows + tasks - 1) // tasks
+    each = plan_task(rows, a.cols, threads, 1)
     tasks = (rows + each - 1) // each
     threads = <int>min(<Py_ssize_t>threads, tasks)
     for task in prange(tasks, schedule="dynamic", num_threads=threads):

@@ -5,9 +5,9 @@ What kernels.pxd says of threads and bits holds here: work is split by shape, an
 cimport numpy as cnp
 from cython.parallel cimport prange, threadid
 from kernels cimport (
-    ELEMENTS_PER_TASK, LN_BFLOAT16, LN_FLOAT16, LN_FLOAT32, LN_FLOAT64, LN_IN_MEMORY, LONG_BLOCK_BYTES, LONG_BYTES, ROWS_PER_BLOCK,
+    LN_BFLOAT16, LN_FLOAT16, LN_FLOAT32, LN_FLOAT64, LN_IN_MEMORY, LN_LINE_BYTES, LONG_BLOCK_BYTES, LONG_BYTES, ROWS_PER_BLOCK,
     ln_backward_plan, ln_backward_rows, ln_block_rows, ln_forward_plan, ln_has_plain_rows, ln_is_plain, ln_room, ln_rows,
-    ln_runs_across, ln_view, plan_far, plan_rows,
+    ln_runs_across, ln_view, plan_far, plan_rows, plan_task,
 )
 from libc.stdlib cimport free, malloc
 from plain cimport PyArray_DATA
@@ -112,8 +112,7 @@ cdef inline int run_forward_views(const ln_rows *kernels, ln_forward_plan *plan,
     plan.block = ln_block_rows(size, itemsize, across)
     if not across:  # which may take a whole line's, there or not
         plan.block = min(rows, plan.block)
-    tasks = min(rows, max(<Py_ssize_t>threads, rows * plan.cols // ELEMENTS_PER_TASK)) if threads > 1 else 1
-    each = ((rows + tasks - 1) // tasks + plan.block - 1) // plan.block * plan.block
+    each = rows if threads == 1 else plan_task(rows, plan.cols, threads, LN_LINE_BYTES // itemsize if across else plan.block)
     tasks = (rows + each - 1) // each
     threads = <int>min(<Py_ssize_t>threads, tasks)
     space = 0 if needs_no_room(plan, itemsize) else whole_lines(ln_room(plan.block, size))

@@ -7,7 +7,7 @@
 enum { BAND = LN_LINE_BYTES / sizeof(real), BAND_VECTORS = BAND / W, MOST_BANDS = 64 / BAND };
 /* Columns between the one that is read and the one that is fetched, where arrays are far and columns so many bytes apart that the
  * processor does not see what comes next (beyond the caches half the time; where it does, a sixth longer) */
-enum { COLUMNS_AHEAD = 8, STREAM_BYTES = 1024 };
+enum { COLUMNS_AHEAD = 8, FAR_APART = 1024 };
 /* Columns of rows that go across, at most: a band takes half of a second-level cache. */
 enum { MOST_ACROSS = 8192 };
 
@@ -15,7 +15,6 @@ enum { MOST_ACROSS = 8192 };
 ALWAYS int tile_rows(ptrdiff_t rows) {
     return rows >= MOST_BANDS * BAND ? MOST_BANDS * BAND : rows > BAND ? (int)(rows / BAND * BAND) : BAND;
 }
-ALWAYS int bands_of(int rows) { return (rows + BAND - 1) / BAND; }
 
 /* n reals; masked stores take ten times as long as others where there is no AVX-512 */
 ALWAYS void copy_few(const real *from, int n, real *to) {
@@ -72,7 +71,7 @@ ALWAYS void move_piece(const tile_piece *piece, ptrdiff_t cols, int far, const i
     const int head = left < piece->rows ? left : piece->rows, whole = (piece->rows - head) / BAND;
     const int tail = piece->rows - head - whole * BAND, itemsize = piece->itemsize;
     const ptrdiff_t size = (ptrdiff_t)piece->rows * itemsize;
-    const int fetches = far && !streams && (piece->stride > STREAM_BYTES || piece->stride < -STREAM_BYTES);
+    const int fetches = far && !streams && (piece->stride > FAR_APART || piece->stride < -FAR_APART);
     for (ptrdiff_t j = 0; j < cols; ++j) {
         char *p = piece->p + j * piece->stride;
         real *q = tile + (first * cols + j) * BAND;
