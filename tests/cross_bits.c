@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ROWS = 11, SCALES = 3 };
+enum { ROWS = 11, SCALES = 3, SAMPLES = 2, PLACES = 37 };
 
 static uint64_t state, digest;
 
@@ -143,6 +143,80 @@ static void run_pieces(int is_f64, ptrdiff_t cols, double scale, int far) {
         free(parameters[k]);
 }
 
+/* (samples, cols, places), normalised along its middle axis; a parameter: (cols,), the same for every row */
+static ln_view view_across(void *data, int is_f64, ptrdiff_t cols) {
+    const int itemsize = is_f64 ? 8 : 4;
+    return (ln_view){.data = data,
+                     .dtype = is_f64 ? LN_FLOAT64 : LN_FLOAT32,
+                     .itemsize = itemsize,
+                     .row_axes = 2,
+                     .row_lengths = {SAMPLES, PLACES},
+                     .row_strides = {cols * PLACES * itemsize, itemsize},
+                     .col_axes = 1,
+                     .col_lengths = {cols},
+                     .col_strides = {PLACES * itemsize}};
+}
+static ln_view view_parameter(void *data, int is_f64, ptrdiff_t cols) {
+    ln_view view = view_across(data, is_f64, cols);
+    view.row_strides[0] = view.row_strides[1] = 0;
+    view.col_strides[0] = view.itemsize;
+    return view;
+}
+
+/* Rows across their columns, forward and backward, of which one lies far off. */
+static void run_across(int norm, int is_f64, ptrdiff_t cols, double scale, int far) {
+    const ln_rows *kernels = ln_rows_of(norm, is_f64 ? LN_FLOAT64 : LN_FLOAT32);
+    const ptrdiff_t rows = SAMPLES * PLACES;
+    const int itemsize = is_f64 ? 8 : 4;
+    const size_t row = (size_t)cols, count = (size_t)rows * row, size = (size_t)itemsize;
+    void *x = room(count * size), *dy = room(count * size), *out = room(count * size), *weight = room(row * size),
+         *bias = room(row * size);
+    double *sums = room((size_t)kernels->planes * row * 8), statistics[2][SAMPLES * PLACES] = {{0}};
+    for (size_t i = 0; i < count; ++i) {
+        set(x, is_f64, i, (draw() + (i % PLACES == 3 ? 1e5 : 0)) * scale);
+        set(dy, is_f64, i, draw());
+    }
+    for (size_t i = 0; i < row; ++i) {
+        set(weight, is_f64, i, draw());
+        set(bias, is_f64, i, draw());
+    }
+    const ptrdiff_t block = ln_block_rows(cols * itemsize, itemsize, 1), back = ln_backward_rows(cols * itemsize, itemsize, 1);
+    char *memory = room(ln_room(block > back ? block : back, cols * itemsize) + 64);
+    char *aligned = memory + (64 - (uintptr_t)memory % 64) % 64;
+    const ln_forward_plan forward = {.x = view_across(x, is_f64, cols),
+                                     .weight = view_parameter(weight, is_f64, cols),
+                                     .bias = view_parameter(bias, is_f64, cols),
+                                     .rows = rows,
+                                     .cols = cols,
+                                     .block = block,
+                                     .eps = 1e-5,
+                                     .far = far,
+                                     .y = view_across(out, is_f64, cols),
+                                     .mean = statistics[0],
+                                     .rstd = statistics[1]};
+    kernels->forward_views(&forward, 0, rows, aligned);
+    add(out, count * size);
+    add(statistics, sizeof statistics);
+    const ln_backward_plan backward = {.x = forward.x,
+                                       .dy = view_across(dy, is_f64, cols),
+                                       .weight = forward.weight,
+                                       .mean = statistics[0],
+                                       .rstd = statistics[1],
+                                       .rows = rows,
+                                       .cols = cols,
+                                       .block = back,
+                                       .far = far,
+                                       .dx = forward.y};
+    kernels->backward_views(&backward, 0, rows, aligned, sums);
+    add(out, count * size);
+    kernels->fold(sums, 1, 0, cols, cols, weight, bias);
+    add(weight, row * size);
+    add(bias, row * size);
+    void *all[] = {x, dy, out, weight, bias, sums, memory};
+    for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
+        free(all[i]);
+}
+
 int main(void) {
     static const ptrdiff_t lengths[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100, 768, 1001, 4097};
     static const double scales[SCALES] = {1, 1e30, 1e-40};
@@ -152,8 +226,11 @@ int main(void) {
         digest = UINT64_C(1469598103934665603);
         for (int kind = 0; kind < 2 * LN_NORMS; ++kind)
             for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i)
-                for (int s = 0; s < SCALES; ++s)
-                    run(kind / 2, kind % 2, lengths[i], scales[s], (int)(i + (size_t)s) % (LN_IN_MEMORY + 1));
+                for (int s = 0; s < SCALES; ++s) {
+                    const int far = (int)(i + (size_t)s) % (LN_IN_MEMORY + 1);
+                    run(kind / 2, kind % 2, lengths[i], scales[s], far);
+                    if (lengths[i] > 1 && lengths[i] <= 1001) run_across(kind / 2, kind % 2, lengths[i], scales[s], far);
+                }
         for (int is_f64 = 0; is_f64 < 2; ++is_f64)
             for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i)
                 for (int s = 0; s < SCALES; ++s)
