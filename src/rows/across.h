@@ -122,30 +122,22 @@ NEVER void write_tile(const ln_view *a, ptrdiff_t row, int rows, ptrdiff_t cols,
     }
 }
 
-/* A band's rows, turned to lie one after the other, and back */
-ALWAYS void turn_band(const real *band, int rows, ptrdiff_t cols, real *to) {
+/* A band's rows, its columns `pitch` apart, turned to lie one after the other, and back */
+ALWAYS void turn_band(const real *band, ptrdiff_t pitch, int rows, ptrdiff_t cols, real *to) {
     for (ptrdiff_t j = 0; j < cols; j += TURN)
-        turn_columns(band + j * BAND, BAND, (int)(cols - j < TURN ? cols - j : TURN), rows, to + j, cols);
+        turn_columns(band + j * pitch, pitch, (int)(cols - j < TURN ? cols - j : TURN), rows, to + j, cols);
 }
-ALWAYS void turn_back(const real *from, int rows, ptrdiff_t cols, real *band) {
+ALWAYS void turn_back(const real *from, int rows, ptrdiff_t cols, real *band, ptrdiff_t pitch) {
     for (ptrdiff_t j = 0; j < cols; j += TURN)
-        turn_rows(from + j, cols, rows, (int)(cols - j < TURN ? cols - j : TURN), band + j * BAND, BAND);
-}
-
-/* y and statistics of a band's rows the usual way, y in place of x. room: (BAND, cols) */
-ALWAYS void forward_turned(real *band, const real *weight, const real *bias, ptrdiff_t cols, int rows, double eps,
-                           const int centred, double *mean, double *rstd, real *room) {
-    turn_band(band, rows, cols, room);
-    (centred ? forward_body : forward_body_rms)(room, weight, bias, 0, rows, cols, eps, LN_NEAR, room, mean, rstd);
-    turn_back(room, rows, cols, band);
+        turn_rows(from + j, cols, rows, (int)(cols - j < TURN ? cols - j : TURN), band + j * pitch, pitch);
 }
 
 /* dx of a band's rows the usual way, in place of x, and their terms into the block's sums. room: (2, BAND, cols) */
 NEVER void differentiate_turned(real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
                                 ptrdiff_t cols, int centred, double *sums, real *room) {
     real *x_rows = room, *dy_rows = room + BAND * cols;
-    turn_band(x, rows, cols, x_rows);
-    turn_band(dy, rows, cols, dy_rows);
+    turn_band(x, BAND, rows, cols, x_rows);
+    turn_band(dy, BAND, rows, cols, dy_rows);
     (centred ? backward_body : backward_body_rms)(x_rows, dy_rows, weight, mean, rstd, 0, rows, cols, LN_NEAR, 0, x_rows, sums);
-    turn_back(x_rows, rows, cols, x);
+    turn_back(x_rows, rows, cols, x, BAND);
 }

@@ -4,6 +4,9 @@
 
 /* Rows that are gathered one by one, at most: fewer than that in a band take less time so */
 enum { FEW_ROWS = 5 };
+/* Bytes from a run's first column to its last up to which bands are taken where they lie, without a tile: they stay in the second-level
+ * cache until the last band has its part of each line (two thirds of the time; half a megabyte takes twice as long) */
+enum { NEAR_BYTES = 393216 };
 
 /* Registers of float64 sums of the rows that are summed at once */
 enum { SUMMED = BAND / WD < 4 ? BAND / WD : 4 };
@@ -14,12 +17,13 @@ typedef struct {
 } lane_sums;
 
 /* Σ x and Σ x² of rows at … at + SUMMED · WD − 1 over columns lane, lane + 16, … of a chunk */
-ALWAYS void sum_lane(const float *band, ptrdiff_t cols, int lane, int at, const int centred, lane_sums *sum, lane_sums *square) {
+ALWAYS void sum_lane(const float *band, ptrdiff_t pitch, ptrdiff_t cols, int lane, int at, const int centred, lane_sums *sum,
+                     lane_sums *square) {
     vd s[SUMMED], q[SUMMED];
     EACH(i, SUMMED) s[i] = q[i] = (vd){0};
     for (ptrdiff_t j = lane; j < cols; j += 16) {
         EACH(i, SUMMED) {
-            const vd x = load_wide(band + j * BAND + at + i * WD);
+            const vd x = load_wide(band + j * pitch + at + i * WD);
             if (centred) s[i] = i % 2 ? plus_d(x, s[i]) : s[i] + x;
             q[i] = add_exact_product(x, x, q[i]);
         }
@@ -40,7 +44,8 @@ ALWAYS vd add_lanes(const lane_sums *sums, int at) {
 }
 
 /* Statistics of a band's rows. Returned: which want another way, a bit each. */
-NEVER unsigned take_across(const float *band, ptrdiff_t cols, double eps, int centred, double *mean, double *rstd) {
+NEVER unsigned take_across(const float *band, ptrdiff_t pitch, ptrdiff_t cols, double eps, int centred, double *mean,
+                           double *rstd) {
     lane_sums sum, square;
     double total[BAND] = {0}, total_square[BAND] = {0};
     unsigned others = 0;
@@ -48,7 +53,7 @@ NEVER unsigned take_across(const float *band, ptrdiff_t cols, double eps, int ce
         const ptrdiff_t width = cols - j < CHUNK ? cols - j : CHUNK;
         for (int at = 0; at < BAND; at += SUMMED * WD)
             for (int lane = 0; lane < 16; ++lane)
-                sum_lane(band + j * BAND, width, lane, at, centred, &sum, &square);
+                sum_lane(band + j * pitch, pitch, width, lane, at, centred, &sum, &square);
         for (int at = 0; at < BAND; at += WD) {
             if (centred) store_d(total + at, load_d(total + at) + add_lanes(&sum, at));
             store_d(total_square + at, load_d(total_square + at) + add_lanes(&square, at));
@@ -65,9 +70,10 @@ NEVER unsigned take_across(const float *band, ptrdiff_t cols, double eps, int ce
     return others;
 }
 
-/* y of a band in place, column after column, as normalize has it. Constants of each row. */
-ALWAYS void normalize_columns_of_band(float *band, const float *weight, const float *bias, ptrdiff_t cols, const float *hi,
-                                      const float *rest, const float *rstd, const int centred) {
+/* y of a band, column after column, as normalize has it. Constants of each row. */
+ALWAYS void normalize_columns_of_band(const float *x, ptrdiff_t x_pitch, const float *weight, const float *bias, ptrdiff_t cols,
+                                      const float *hi, const float *rest, const float *rstd, const int centred, float *y,
+                                      ptrdiff_t y_pitch) {
     vf h[BAND_VECTORS], l[BAND_VECTORS], r[BAND_VECTORS];
     EACH(k, BAND_VECTORS) {
         h[k] = load_f(hi + k * WF);
@@ -75,35 +81,36 @@ ALWAYS void normalize_columns_of_band(float *band, const float *weight, const fl
         r[k] = load_f(rstd + k * WF);
     }
     for (ptrdiff_t j = 0; j < cols; ++j) {
-        EACH(k, BAND_VECTORS) {
-            float *p = band + j * BAND + k * WF;
-            const vf x = load_f(p);
-            store_f(p, normalize_vector(x, h[k], l[k], r[k], weight != 0, weight ? splat_f(weight[j]) : x, bias != 0,
-                                        bias ? splat_f(bias[j]) : x, centred));
-        }
+        vf v[BAND_VECTORS];
+        EACH(k, BAND_VECTORS) v[k] = load_f(x + j * x_pitch + k * WF);
+        EACH(k, BAND_VECTORS)
+        store_f(y + j * y_pitch + k * WF, normalize_vector(v[k], h[k], l[k], r[k], weight != 0, weight ? splat_f(weight[j]) : v[k],
+                                                           bias != 0, bias ? splat_f(bias[j]) : v[k], centred));
     }
 }
-NEVER void normalize_band(float *band, const float *weight, const float *bias, ptrdiff_t cols, const float *hi, const float *rest,
-                          const float *rstd, int centred) {
+NEVER void normalize_band(const float *x, ptrdiff_t x_pitch, const float *weight, const float *bias, ptrdiff_t cols,
+                          const float *hi, const float *rest, const float *rstd, int centred, float *y, ptrdiff_t y_pitch) {
+#define NORMALIZE(W_, B_, CENTRED) normalize_columns_of_band(x, x_pitch, W_, B_, cols, hi, rest, rstd, CENTRED, y, y_pitch)
     if (!centred)
-        weight ? normalize_columns_of_band(band, weight, 0, cols, hi, rest, rstd, 0)
-               : normalize_columns_of_band(band, 0, 0, cols, hi, rest, rstd, 0);
+        weight ? NORMALIZE(weight, 0, 0) : NORMALIZE(0, 0, 0);
     else if (weight && bias)
-        normalize_columns_of_band(band, weight, bias, cols, hi, rest, rstd, 1);
+        NORMALIZE(weight, bias, 1);
     else if (weight)
-        normalize_columns_of_band(band, weight, 0, cols, hi, rest, rstd, 1);
+        NORMALIZE(weight, 0, 1);
     else if (bias)
-        normalize_columns_of_band(band, 0, bias, cols, hi, rest, rstd, 1);
+        NORMALIZE(0, bias, 1);
     else
-        normalize_columns_of_band(band, 0, 0, cols, hi, rest, rstd, 1);
+        NORMALIZE(0, 0, 1);
+#undef NORMALIZE
 }
 
-/* y and statistics of a band's `rows` rows, in place; others: room for those that want another way, (BAND, cols) */
-ALWAYS void forward_band(float *band, const float *weight, const float *bias, ptrdiff_t cols, int rows, double eps,
-                         const int centred, double *mean_of_rows, double *rstd_of_rows, float *others) {
+/* y, which may be x, and statistics of a band's `rows` rows; others: room for those that want another way, (BAND, cols) */
+ALWAYS void forward_band(const float *x, ptrdiff_t x_pitch, const float *weight, const float *bias, ptrdiff_t cols, int rows,
+                         double eps, const int centred, float *y, ptrdiff_t y_pitch, double *mean_of_rows, double *rstd_of_rows,
+                         float *others) {
     double mean[BAND], rstd[BAND];
     float hi[BAND], rest[BAND], factor[BAND];
-    unsigned marked = take_across(band, cols, eps, centred, mean, rstd);
+    unsigned marked = take_across(x, x_pitch, cols, eps, centred, mean, rstd);
     for (int r = 0; r < BAND; ++r) {
         row_stats s = {.hi = mean[r], .lo = 0, .factor = rstd[r], .mean = mean[r], .rstd = rstd[r], .power = 0, .exact = 0};
         hi[r] = rest[r] = 0;
@@ -119,11 +126,11 @@ ALWAYS void forward_band(float *band, const float *weight, const float *bias, pt
         if (!(marked >> r & 1)) continue;
         float *row = others + r * cols;
         for (ptrdiff_t j = 0; j < cols; ++j)
-            row[j] = band[j * BAND + r];
+            row[j] = x[j * x_pitch + r];
         (centred ? forward_body : forward_body_rms)(row, weight, bias, 0, 1, cols, eps, LN_NEAR, row, to_mean, to_rstd);
     }
-    normalize_band(band, weight, bias, cols, hi, rest, factor, centred);
+    normalize_band(x, x_pitch, weight, bias, cols, hi, rest, factor, centred, y, y_pitch);
     for (int r = 0; r < rows; ++r)
         for (ptrdiff_t j = 0; marked >> r & 1 && j < cols; ++j)
-            band[j * BAND + r] = others[r * cols + j];
+            y[j * y_pitch + r] = others[r * cols + j];
 }

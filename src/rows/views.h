@@ -117,11 +117,15 @@ NEVER void scatter_across(const ln_view *a, const real *from, int count, ptrdiff
     }
 }
 
-/* How many of `left` rows from `row` on are taken across at once */
-ALWAYS int count_across(const ln_view *a, ptrdiff_t row, ptrdiff_t left) {
+/* Of `left` rows from `row` on, those that lie side by side */
+ALWAYS ptrdiff_t rows_of_run(const ln_view *a, ptrdiff_t row, ptrdiff_t left) {
     const ptrdiff_t length = a->row_lengths[a->row_axes - 1], run = length - row % length;
-    const ptrdiff_t count = run < left ? run : left;
-    return (int)(count < TURNED_ROWS ? count : TURNED_ROWS);
+    return run < left ? run : left;
+}
+/* and are taken across at once */
+ALWAYS int count_across(const ln_view *a, ptrdiff_t row, ptrdiff_t left) {
+    const ptrdiff_t run = rows_of_run(a, row, left);
+    return (int)(run < TURNED_ROWS ? run : TURNED_ROWS);
 }
 
 /* Rows first … last − 1 of an array, where they lie or gathered to `room` */
