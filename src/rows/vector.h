@@ -1,5 +1,5 @@
-/* vector.h: the vector vocabulary, with wide.h and multiply_add.h the only files with intrinsics. Knows registers. Does not know layer
- * norm.
+/* vector.h: the vector vocabulary. Knows registers. Does not know layer norm. Intrinsics stand here, in wide.h and multiply_add.h, and in
+ * half.h, masks.h and turn.h what these need besides.
  *
  * vf: LN_BYTES of float32 (WF lanes); vd (wide.h): WIDE_BYTES of float64 (WD lanes). + − · / are the compiler's, lane by lane,
  * IEEE, never contracted. Every operation gives the same bits at every width. */
