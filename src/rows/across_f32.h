@@ -5,8 +5,8 @@
 /* Rows that are gathered one by one, at most: fewer than that in a band take less time so */
 enum { FEW_ROWS = 5 };
 /* Bytes from a run's first column to its last up to which bands are taken where they lie, without a tile: they stay in the second-level
- * cache until the last band has its part of each line (two thirds of the time; half a megabyte takes twice as long) */
-enum { NEAR_BYTES = 393216 };
+ * cache until the last band has its part of each line (two thirds of the time up to 200 KiB, as long at 256 to 400, twice at 500) */
+enum { NEAR_BYTES = 262144 };
 
 /* Registers of float64 sums of the rows that are summed at once */
 enum { SUMMED = BAND / WD < 4 ? BAND / WD : 4 };
