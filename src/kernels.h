@@ -208,9 +208,8 @@ typedef struct {
 } ln_rows;
 
 /* Rows gathered at a time, of `size` bytes each, in eights: what stays in the first-level cache until it is normalised. Where rows are
- * gathered from across them (`across`) what stays in the second-level one, more or less, since each column then is a longer run (half the
- * time beyond the caches, and backward less also where x and dy do not stay); and as many as share a cache line at least, if that is not
- * too much. */
+ * gathered from across them (`across`) more, since each column then is a longer run (beyond the caches half the time): what fits into half
+ * of a second-level cache; and as many as share a cache line at least, if that is not too much. */
 enum { LN_BLOCK_BYTES = 32768, LN_ACROSS_BYTES = 262144, LN_LINE_BYTES = 64, LN_MOST_ACROSS_BYTES = 1048576 };
 static inline ptrdiff_t ln_block_rows(ptrdiff_t size, int itemsize, int across) {
     const ptrdiff_t fit = (across ? LN_ACROSS_BYTES : LN_BLOCK_BYTES) / size, line = LN_LINE_BYTES / itemsize;

@@ -12,8 +12,8 @@ from variants import DTYPES, LAYOUTS, assert_all_same_bits, assert_same_bits, nu
 import lnfast
 from lnfast import reference
 
-# From src/kernels.h and src/rows: blocks of up to 64 rows and of 256 or 128 KiB, 16 columns turned
-# at once in squares of 2, 4 and 8; in float32 bands of 16 rows, tiles of up to four, steps of 64
+# From src/kernels.h and src/rows: blocks of up to 64 rows and of 256 KiB, 16 columns turned at
+# once in squares of 2, 4 and 8; in float32 bands of 16 rows, tiles of up to four, steps of 64
 # columns of which the last may have 32 or fewer, up to 8192 columns across.
 SHAPES = [
     *(((2, cols, inner), 1) for cols in (1, 3, 16, 17, 70) for inner in (1, 2, 7, 15, 16, 17, 65)),

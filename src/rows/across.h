@@ -16,24 +16,6 @@ ALWAYS int tile_rows(ptrdiff_t rows) {
     return rows >= MOST_BANDS * BAND ? MOST_BANDS * BAND : rows > BAND ? (int)(rows / BAND * BAND) : BAND;
 }
 
-/* n reals; masked stores take ten times as long as others where there is no AVX-512 */
-ALWAYS void copy_few(const real *from, int n, real *to) {
-    enum { PIECE = 16 / sizeof(real) };
-    if (n >= W) {
-        for (int j = 0; j + W <= n; j += W)
-            store(to + j, load(from + j));
-        if (n % W) store(to + n - W, load(from + n - W));
-    } else if (LN_BYTES == 64) {
-        store_n(to, load_n(from, n), n);
-    } else if (n >= PIECE) {
-        memcpy(to, from, 16);
-        memcpy(to + n - PIECE, from + n - PIECE, 16);
-    } else {
-        for (int j = 0; j < n; ++j)
-            to[j] = from[j];
-    }
-}
-
 /* A view's columns of up to a tile's rows that lie side by side in it, and those rows' place in the tile */
 typedef struct {
     char *p;
@@ -57,7 +39,7 @@ ALWAYS void fetch_run(const char *p, ptrdiff_t size, const int written) {
 ALWAYS void move_few(const tile_piece *piece, char *p, int n, const int back, real *tile) {
     real *in_array = (real *)p;
     if (piece->dtype == DTYPE_OF_REAL)
-        back ? copy_few(tile, n, in_array) : copy_few(in_array, n, tile);
+        back ? copy_reals(tile, n, in_array) : copy_reals(in_array, n, tile);
     else if (back)
         write_run(tile, n, piece->dtype, p, piece->itemsize, 0);
     else

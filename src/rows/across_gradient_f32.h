@@ -94,20 +94,15 @@ NEVER int take_band(const float *x, const float *dy, const float *weight, const 
 }
 
 /* In each 16 bytes: the first and third of a's reals, then of b's; the second and fourth */
-#if defined(__clang__)
-#define DEAL_REALS(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define DEAL_REALS(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
-#endif
 #if WF == 16
-#define EVEN_REALS(a, b) DEAL_REALS(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30)
-#define ODD_REALS(a, b) DEAL_REALS(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31)
+#define EVEN_REALS(a, b) DEAL_OF(vi, a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30)
+#define ODD_REALS(a, b) DEAL_OF(vi, a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31)
 #elif WF == 8
-#define EVEN_REALS(a, b) DEAL_REALS(a, b, 0, 2, 8, 10, 4, 6, 12, 14)
-#define ODD_REALS(a, b) DEAL_REALS(a, b, 1, 3, 9, 11, 5, 7, 13, 15)
+#define EVEN_REALS(a, b) DEAL_OF(vi, a, b, 0, 2, 8, 10, 4, 6, 12, 14)
+#define ODD_REALS(a, b) DEAL_OF(vi, a, b, 1, 3, 9, 11, 5, 7, 13, 15)
 #else
-#define EVEN_REALS(a, b) DEAL_REALS(a, b, 0, 2, 4, 6)
-#define ODD_REALS(a, b) DEAL_REALS(a, b, 1, 3, 5, 7)
+#define EVEN_REALS(a, b) DEAL_OF(vi, a, b, 0, 2, 4, 6)
+#define ODD_REALS(a, b) DEAL_OF(vi, a, b, 1, 3, 5, 7)
 #endif
 
 /* Of four columns, lane by lane of four rows each: (r0 + r1) + (r2 + r3), a strip's terms, the columns side by side */

@@ -116,8 +116,8 @@ ALWAYS void take_means(const float *x, const float *dy, const float *weight, con
     vd h[GROUP][REGS], hd[GROUP][REGS], h_sum[REGS] = {{0}}, hd_sum[REGS] = {{0}};
     float hi[GROUP];
     EACH(i, REGS) store_h(hi + i * WD, narrow(load_d(mean + i * WD)));
-    for (int r = 0, some; wanted && r < GROUP;
-         r += some) { /* in a loop for each case it took a tenth longer where rows are short */
+    /* in a loop for each case it took a tenth longer where rows are short */
+    for (int r = 0, some; wanted && r < GROUP; r += some) {
         const ptrdiff_t at = r * cols;
         some = rows - r >= ABREAST ? ABREAST : 1;
         if (r >= rows)

@@ -36,12 +36,7 @@ ALWAYS vd divide_pair(vd sum, vd error, vd n, vd *rest) {
     return quotient;
 }
 
-/* Two registers' lanes dealt anew */
-#if defined(__clang__)
-#define DEAL(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define DEAL(a, b, ...) __builtin_shuffle(a, b, (vm){__VA_ARGS__})
-#endif
+#define DEAL(a, b, ...) DEAL_OF(vm, a, b, __VA_ARGS__)
 
 /* Eight rows of eight float64 lanes each, in registers of WD: the rows' sums, WD rows to a register. Always the same tree:
  * lane i + lane i + 4, then + 2, then + 1. `error`, where given, are the lanes' rounding errors: summed along, and the

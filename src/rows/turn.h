@@ -16,23 +16,18 @@ typedef int64_t turn_places __attribute__((vector_size(16 * LANES)));
 typedef turn_reals turn_at __attribute__((aligned(sizeof(real)), may_alias));
 
 /* Each lane's first halves, one real of a, one of b and so on; its second halves */
-#if defined(__clang__)
-#define INTERLEAVE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define INTERLEAVE(a, b, ...) __builtin_shuffle(a, b, (turn_places){__VA_ARGS__})
-#endif
 #if LANE == 4 && LANES == 2
-#define FIRST(a, b) INTERLEAVE(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
-#define SECOND(a, b) INTERLEAVE(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
+#define FIRST(a, b) DEAL_OF(turn_places, a, b, 0, 8, 1, 9, 4, 12, 5, 13)
+#define SECOND(a, b) DEAL_OF(turn_places, a, b, 2, 10, 3, 11, 6, 14, 7, 15)
 #elif LANE == 4
-#define FIRST(a, b) INTERLEAVE(a, b, 0, 4, 1, 5)
-#define SECOND(a, b) INTERLEAVE(a, b, 2, 6, 3, 7)
+#define FIRST(a, b) DEAL_OF(turn_places, a, b, 0, 4, 1, 5)
+#define SECOND(a, b) DEAL_OF(turn_places, a, b, 2, 6, 3, 7)
 #elif LANES == 2
-#define FIRST(a, b) INTERLEAVE(a, b, 0, 4, 2, 6)
-#define SECOND(a, b) INTERLEAVE(a, b, 1, 5, 3, 7)
+#define FIRST(a, b) DEAL_OF(turn_places, a, b, 0, 4, 2, 6)
+#define SECOND(a, b) DEAL_OF(turn_places, a, b, 1, 5, 3, 7)
 #else
-#define FIRST(a, b) INTERLEAVE(a, b, 0, 2)
-#define SECOND(a, b) INTERLEAVE(a, b, 1, 3)
+#define FIRST(a, b) DEAL_OF(turn_places, a, b, 0, 2)
+#define SECOND(a, b) DEAL_OF(turn_places, a, b, 1, 3)
 #endif
 
 /* A lane each from rows k and k + LANE of those at p, 0 for rows that are not there */

@@ -16,6 +16,13 @@
 #define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); ++i)
 #endif
 
+/* Two registers' lanes dealt anew: a's count from 0, then b's. places: a vector of as many integers */
+#if defined(__clang__)
+#define DEAL_OF(places, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define DEAL_OF(places, a, b, ...) __builtin_shuffle(a, b, (places){__VA_ARGS__})
+#endif
+
 #define WF (LN_BYTES / 4)
 typedef float vf __attribute__((vector_size(LN_BYTES)));
 typedef int32_t vi __attribute__((vector_size(LN_BYTES)));
