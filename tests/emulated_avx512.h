@@ -54,6 +54,12 @@ EMULATED unsigned e_test_epi32_mask(ei a, ei b) {
     return mask;
 }
 EMULATED unsigned e_testn_epi32_mask(ei a, ei b) { return ~e_test_epi32_mask(a, b) & 0xffff; }
+EMULATED unsigned e_test_epi64_mask(ei a, ei b) {
+    const unsigned halves = e_test_epi32_mask(a, b);
+    unsigned mask = 0;
+    LANES_OF(i, 8) mask |= (unsigned)((halves >> 2 * i & 3) != 0) << i;
+    return mask;
+}
 /* of _CMP_UNORD_Q alone */
 EMULATED unsigned e_cmp_ps_mask(ef a, ef b, int how) {
     unsigned mask = 0;
@@ -154,4 +160,5 @@ MOVE(pd, ed, 8)
 #define _mm512_stream_pd e_stream_pd
 #define _mm512_stream_ps e_stream_ps
 #define _mm512_test_epi32_mask e_test_epi32_mask
+#define _mm512_test_epi64_mask e_test_epi64_mask
 #define _mm512_testn_epi32_mask e_testn_epi32_mask

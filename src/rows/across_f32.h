@@ -72,11 +72,11 @@ NEVER unsigned take_across(const float *band, ptrdiff_t pitch, ptrdiff_t cols, d
 
 /* y of a band, column after column, as normalize has it. Constants of each row. */
 ALWAYS void normalize_columns_of_band(const float *x, ptrdiff_t x_pitch, const float *weight, const float *bias, ptrdiff_t cols,
-                                      const float *hi, const float *rest, const float *rstd, const int centred, float *y,
+                                      const float *minus_hi, const float *rest, const float *rstd, const int centred, float *y,
                                       ptrdiff_t y_pitch) {
     vf h[BAND_VECTORS], l[BAND_VECTORS], r[BAND_VECTORS];
     EACH(k, BAND_VECTORS) {
-        h[k] = load_f(hi + k * WF);
+        h[k] = load_f(minus_hi + k * WF);
         l[k] = load_f(rest + k * WF);
         r[k] = load_f(rstd + k * WF);
     }
@@ -89,8 +89,8 @@ ALWAYS void normalize_columns_of_band(const float *x, ptrdiff_t x_pitch, const f
     }
 }
 NEVER void normalize_band(const float *x, ptrdiff_t x_pitch, const float *weight, const float *bias, ptrdiff_t cols,
-                          const float *hi, const float *rest, const float *rstd, int centred, float *y, ptrdiff_t y_pitch) {
-#define NORMALIZE(W_, B_, CENTRED) normalize_columns_of_band(x, x_pitch, W_, B_, cols, hi, rest, rstd, CENTRED, y, y_pitch)
+                          const float *minus_hi, const float *rest, const float *rstd, int centred, float *y, ptrdiff_t y_pitch) {
+#define NORMALIZE(W_, B_, CENTRED) normalize_columns_of_band(x, x_pitch, W_, B_, cols, minus_hi, rest, rstd, CENTRED, y, y_pitch)
     if (!centred)
         weight ? NORMALIZE(weight, 0, 0) : NORMALIZE(0, 0, 0);
     else if (weight && bias)
@@ -109,14 +109,16 @@ ALWAYS void forward_band(const float *x, ptrdiff_t x_pitch, const float *weight,
                          double eps, const int centred, float *y, ptrdiff_t y_pitch, double *mean_of_rows, double *rstd_of_rows,
                          float *others) {
     double mean[BAND], rstd[BAND];
-    float hi[BAND], rest[BAND], factor[BAND];
+    float minus_hi[BAND], rest[BAND], factor[BAND];
     unsigned marked = take_across(x, x_pitch, cols, eps, centred, mean, rstd);
-    for (int r = 0; r < BAND; ++r) {
-        row_stats s = {.hi = mean[r], .lo = 0, .factor = rstd[r], .mean = mean[r], .rstd = rstd[r], .power = 0, .exact = 0};
-        hi[r] = rest[r] = 0;
-        if (centred) split_mean(&s, &hi[r], &rest[r]);
-        factor[r] = (float)rstd[r];
-        marked |= (unsigned)(s.exact != 0) << r;
+    for (int at = 0; at < BAND; at += WD) {
+        const vd m = load_d(mean + at), s = load_d(rstd + at);
+        vh hi, lo;
+        const vm split = split_mean(m, (vd){0}, s, &hi, &lo);
+        store_h(minus_hi + at, hi);
+        store_h(rest + at, lo);
+        store_h(factor + at, narrow(s));
+        if (centred && any_of(~split)) EACH(k, WD) marked |= (unsigned)!split[k] << (at + k);
     }
     marked &= (1u << rows) - 1;
     for (int r = 0; r < rows; ++r) {
@@ -129,7 +131,7 @@ ALWAYS void forward_band(const float *x, ptrdiff_t x_pitch, const float *weight,
             row[j] = x[j * x_pitch + r];
         (centred ? forward_body : forward_body_rms)(row, weight, bias, 0, 1, cols, eps, LN_NEAR, row, to_mean, to_rstd);
     }
-    normalize_band(x, x_pitch, weight, bias, cols, hi, rest, factor, centred, y, y_pitch);
+    normalize_band(x, x_pitch, weight, bias, cols, minus_hi, rest, factor, centred, y, y_pitch);
     for (int r = 0; r < rows; ++r)
         for (ptrdiff_t j = 0; marked >> r & 1 && j < cols; ++j)
             y[j * y_pitch + r] = others[r * cols + j];

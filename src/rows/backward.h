@@ -4,18 +4,21 @@
 #define STRIPS (GROUP / STRIP)
 /* The longest rows that are taken in whole groups: a group's x and dy are read twice, and stay in the second-level cache between. */
 #define GROUP_COLUMNS (16384 / (ptrdiff_t)sizeof(real))
-/* The fewest columns whose first are taken apart for the others' alignment: from there on it saves a tenth. */
-#define HEAD_COLUMNS (16 * W)
+/* The fewest columns whose first are taken apart for the others' alignment: from there on it saves up to a tenth, and below it costs as
+ * much (a quarter at 128 columns of float32, AVX2). Registers as long as a line suffer most. */
+#define HEAD_COLUMNS ((LN_BYTES == LINE ? 16 : 64) * W)
 
 /* n columns of a block's sums += the terms of one strip after the other */
 ALWAYS void add_columns(const real *terms, const real *more, int n, ptrdiff_t pitch, double *sums) {
-    block_sum sum = add_sums(load_sum(sums, pitch, n), sum_of(load_n_double(terms, n)));
-    if (more) sum = add_sums(sum, sum_of(load_n_double(more, n)));
+    block_sum sum = add_terms(load_sum(sums, pitch, n), load_n_double(terms, n));
+    if (more) sum = add_terms(sum, load_n_double(more, n));
     store_sum(sums, pitch, sum, n);
 }
-ALWAYS void add_terms(const real *terms, const real *more, ptrdiff_t n, ptrdiff_t pitch, double *sums) {
+ALWAYS void add_more_columns(const real *terms, const real *more, ptrdiff_t n, ptrdiff_t pitch, double *sums) {
     ptrdiff_t j = 0;
-    for (; j + WD <= n; j += WD)
+    for (; j <= n - 4 * WD; j += 4 * WD)
+        EACH(k, 4) add_columns(terms + j + k * WD, more ? more + j + k * WD : 0, WD, pitch, sums + j + k * WD);
+    for (; j <= n - WD; j += WD)
         add_columns(terms + j, more ? more + j : 0, WD, pitch, sums + j);
     if (j < n) add_columns(terms + j, more ? more + j : 0, (int)(n - j), pitch, sums + j);
 }
@@ -24,10 +27,10 @@ ALWAYS void add_terms(const real *terms, const real *more, ptrdiff_t n, ptrdiff_
  * same took twice as long. */
 ALWAYS void add_tile(const strip_terms *terms, const int strips, const tile *t, double *sums) {
     const ptrdiff_t n = t->last - t->first;
-    add_terms(terms[0].dweight + t->slot, strips > 1 ? terms[1].dweight + t->slot : 0, n, t->pitch, sums + t->at);
+    add_more_columns(terms[0].dweight + t->slot, strips > 1 ? terms[1].dweight + t->slot : 0, n, t->pitch, sums + t->at);
     if (t->biased)
-        add_terms(terms[0].dbias + t->slot, strips > 1 ? terms[1].dbias + t->slot : 0, n, t->pitch,
-                  sums + PLANES / 2 * t->pitch + t->at);
+        add_more_columns(terms[0].dbias + t->slot, strips > 1 ? terms[1].dbias + t->slot : 0, n, t->pitch,
+                         sums + PLANES / 2 * t->pitch + t->at);
 }
 
 /* A tile of a group as it comes: fewer rows, exact rows, no weight, a masked output. */

@@ -11,7 +11,7 @@ typedef struct {
 
 /* The constants of one row, taken alone, as row r of a group */
 ALWAYS void put_constants(const group_gradient *one, int r, group_gradient *g) {
-    g->hi[r] = one->hi[0];
+    g->minus_hi[r] = one->minus_hi[0];
     g->rstd[r] = one->rstd[0];
     g->rest[r] = one->rest[0];
     g->k1[r] = one->k1[0];

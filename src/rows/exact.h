@@ -62,10 +62,9 @@ ALWAYS int row_power(const real *x, ptrdiff_t cols, int *finite) {
 }
 
 /* Statistics of the scaled row, recentred until the pivot lies near the mean; about 0 where not centred. */
-NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, int centred, row_stats *stats) {
+NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, int centred, scaled_row *stats) {
     int finite;
     const int power = row_power(x, cols, &finite);
-    stats->exact = 1;
     stats->power = power;
     if (!finite) {
         stats->hi = stats->lo = stats->factor = stats->mean = stats->rstd = __builtin_nan("");
@@ -76,32 +75,27 @@ NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, int centr
     pair total = {0, 0};
     for (ptrdiff_t j = 0; centred && j < cols; ++j)
         add_to_pair(&total, scale(x[j], power));
-    double pivot[GROUP] = {(total.sum + total.error) / n}, limit[GROUP] = {__builtin_inf()};
-    row_stats found[GROUP];
+    double pivot = (total.sum + total.error) / n;
+    centred_stats found;
     for (int turn = 0; turn < 4; ++turn) {
-        centred_sums sums;
-        memset(&sums, 0, sizeof sums);
         pair sum = {0, 0}, square = {0, 0};
         for (ptrdiff_t j = 0; j < cols; ++j) {
-            double d = scale(x[j], power) - pivot[0];
+            double d = scale(x[j], power) - pivot;
             add_to_pair(&sum, d);
             add_to_pair(&square, d * d);
         }
-        sums.sum[0][0][0] = sum.sum;
-        sums.sum_error[0][0][0] = sum.error;
-        sums.square[0][0][0] = square.sum;
-        sums.square_error[0][0][0] = square.error;
-        finish_centred(&sums, pivot, limit, n, scaled_eps, centred, 0, found);
-        if (!found[0].exact || found[0].hi == pivot[0]) break;
-        pivot[0] = found[0].hi;
+        found = finish_centred(splat_d(sum.sum), splat_d(sum.error), splat_d(square.sum), splat_d(square.error), splat_d(pivot),
+                               splat_d(__builtin_inf()), splat_d(n), scaled_eps, centred, 0);
+        if (found.good[0] || found.hi[0] == pivot) break;
+        pivot = found.hi[0];
     }
-    stats->hi = found[0].hi;
-    stats->lo = found[0].lo;
-    stats->factor = found[0].factor;
+    stats->hi = found.hi[0];
+    stats->lo = found.lo[0];
+    stats->factor = found.rstd[0];
     stats->mean = scale(stats->hi + stats->lo, -power);
     stats->rstd = scale(stats->factor, power);
     /* eps alone decides: it left the scaled range upwards, or stands alone below it */
-    const int constant = !(found[0].factor < __builtin_inf());
+    const int constant = !(stats->factor < __builtin_inf());
     if (!(scaled_eps < 0x1p200) || (constant && eps > 0)) {
         vd whole = splat_d(eps);
         stats->rstd = (1.0 / root(whole))[0];
@@ -112,7 +106,7 @@ NEVER void scale_statistics(const real *x, ptrdiff_t cols, double eps, int centr
 }
 
 /* y = xhat · weight + bias */
-NEVER void scale_normalize(const real *x, const real *weight, const real *bias, ptrdiff_t cols, const row_stats *s, real *y) {
+NEVER void scale_normalize(const real *x, const real *weight, const real *bias, ptrdiff_t cols, const scaled_row *s, real *y) {
     const double rest = -(s->lo * s->factor);
     for (ptrdiff_t j = 0; j < cols; ++j) {
         double xhat = __builtin_fma(scale(x[j], s->power) - s->hi, s->factor, rest);

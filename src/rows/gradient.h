@@ -6,9 +6,9 @@
  *   exact     exact_gradient.h: what overflows, underflows or is not finite, a mean that two float32 cannot hold. */
 
 /* What the strip pass needs of each row, mean = hi + lo:
- * xhat = (x − hi) · rstd + rest,   dx = (x − hi) · slope + (h · rstd − k1) */
+ * xhat = (x − hi) · rstd + rest,   dx = (x − hi) · slope + (h · rstd − k1); the sum x + −hi takes x from memory */
 typedef struct {
-    real hi[GROUP], rstd[GROUP], rest[GROUP], k1[GROUP], slope[GROUP];
+    real minus_hi[GROUP], rstd[GROUP], rest[GROUP], k1[GROUP], slope[GROUP];
     int64_t fit[GROUP];   /* 0: those constants are no good, whatever dy is */
     int64_t exact[GROUP]; /* not 0: instead of those, the row's exact_row */
     exact_row rows[GROUP];

@@ -22,7 +22,7 @@ ALWAYS vf load_left(const float *p, ptrdiff_t left) {
 /* h = dy · weight and h · (x − hi) of a step of which `left` columns are there, added up: (0 + 1) + (2 + 3) and 0 + 1, 2 + 3, of sixteen
  * columns each; sixteens: 4, or 2 where the others are not there */
 ALWAYS void add_products(const float *x, const float *dy, const float *weight, ptrdiff_t pitch, ptrdiff_t left, const int sixteens,
-                         const int rows, const int centred, const vf *hi, step_sums *out) {
+                         const int rows, const int centred, const vf *minus_hi, step_sums *out) {
     EACH(i, 16 / WF) {
         vf h[ABREAST][4], hd[ABREAST][4];
         EACH(k, sixteens) {
@@ -31,7 +31,7 @@ ALWAYS void add_products(const float *x, const float *dy, const float *weight, p
             EACH(r, rows) {
                 const vf dy_r = load_left(dy + r * pitch + at, left - at), x_r = load_left(x + r * pitch + at, left - at);
                 h[r][k] = weight ? dy_r * w : dy_r;
-                hd[r][k] = h[r][k] * (centred ? x_r - hi[r] : x_r);
+                hd[r][k] = h[r][k] * (centred ? x_r + minus_hi[r] : x_r);
                 if (!centred) h[r][k] = magnitude_f(h[r][k]);
             }
         }
@@ -43,13 +43,13 @@ ALWAYS void add_products(const float *x, const float *dy, const float *weight, p
     }
 }
 ALWAYS void add_left(const float *x, const float *dy, const float *weight, ptrdiff_t pitch, ptrdiff_t left, const int rows,
-                     const int centred, const vf *hi, step_sums *out) {
+                     const int centred, const vf *minus_hi, step_sums *out) {
     if (left >= STEP)
-        add_products(x, dy, weight, pitch, STEP, 4, rows, centred, hi, out);
+        add_products(x, dy, weight, pitch, STEP, 4, rows, centred, minus_hi, out);
     else if (left > STEP / 2)
-        add_products(x, dy, weight, pitch, left, 4, rows, centred, hi, out);
+        add_products(x, dy, weight, pitch, left, 4, rows, centred, minus_hi, out);
     else
-        add_products(x, dy, weight, pitch, left, 2, rows, centred, hi, out);
+        add_products(x, dy, weight, pitch, left, 2, rows, centred, minus_hi, out);
 }
 
 /* A row's sums so far: sixteen lanes of float64 */
@@ -73,10 +73,10 @@ ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, p
                          int far, const int centred, vd (*h_sum)[REGS], vd (*hd_sum)[REGS]) {
     step_sums room[2][ABREAST];
     row_products s[ABREAST];
-    vf hi[ABREAST];
-    EACH(r, rows) hi[r] = splat_f(mean[r]);
-    add_left(x, dy, weight, cols, cols, rows, centred, hi, room[0]);
-    if (cols > STEP) add_left(x + STEP, dy + STEP, weight ? weight + STEP : 0, cols, cols - STEP, rows, centred, hi, room[1]);
+    vf minus_hi[ABREAST];
+    EACH(r, rows) minus_hi[r] = splat_f(-mean[r]);
+    add_left(x, dy, weight, cols, cols, rows, centred, minus_hi, room[0]);
+    if (cols > STEP) add_left(x + STEP, dy + STEP, weight ? weight + STEP : 0, cols, cols - STEP, rows, centred, minus_hi, room[1]);
     EACH(r, rows) add_step(&room[0][r], 1, &s[r]);
     int at = 1;
     for (ptrdiff_t j = 2 * STEP; j < cols; j += STEP, at ^= 1) {
@@ -86,7 +86,7 @@ ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, p
                 fetch_ahead(dy + r * cols + j, STEP);
             }
         }
-        add_left(x + j, dy + j, weight ? weight + j : 0, cols, cols - j, rows, centred, hi, room[at ^ 1]);
+        add_left(x + j, dy + j, weight ? weight + j : 0, cols, cols - j, rows, centred, minus_hi, room[at ^ 1]);
         EACH(r, rows) add_step(&room[at][r], 0, &s[r]);
     }
     if (cols > STEP) EACH(r, rows) add_step(&room[at][r], 0, &s[r]);
@@ -131,8 +131,8 @@ ALWAYS void take_means(const float *x, const float *dy, const float *weight, con
                 sum_gradient(x + at + k * cols, dy + at + k * cols, 0, cols, 1, hi + r + k, far, centred, h + r + k, hd + r + k);
     }
     if (wanted) {
-        sum_lanes(h, 0, 0, h_sum, 0);
-        sum_lanes(hd, 0, 0, hd_sum, 0);
+        sum_lanes(h, h_sum);
+        sum_lanes(hd, hd_sum);
     }
     finish_means(h_sum, hd_sum, mean, (double)cols, centred, means);
 }
@@ -148,7 +148,7 @@ ALWAYS vm is_fit(vd mean, vd rstd, vd lo) {
 ALWAYS vm round_constants(vd mean, vd rstd, const gradient_means *means, int i, vd size, group_gradient *g) {
     const vd k2 = (rstd * rstd) * (rstd * means->mean_hd[i]);
     const vh short_rstd = narrow(rstd);
-    store_h(g->hi + i * WD, narrow(mean));
+    store_h(g->minus_hi + i * WD, -narrow(mean));
     store_h(g->rstd + i * WD, short_rstd);
     store_h(g->rest + i * WD, narrow(-(means->lo[i] * rstd)));
     /* from the rounded rstd: a row of one h cancels to 0 */

@@ -18,16 +18,35 @@ typedef struct {
     vd size[GROUP][REGS];
 } gradient_lanes;
 
-/* Register i of each of the four vectors of eight lanes that make up the tree at j of h = dy · weight; 0 past the end */
-ALWAYS void load_products(const double *dy, const double *weight, ptrdiff_t j, int i, ptrdiff_t cols, vd h[4]) {
-    const double *p = dy + j + i * WD, *w = weight ? weight + j + i * WD : 0;
-    if (j + TREE <= cols) {
-        EACH(k, 4) h[k] = product(p + 8 * k, w ? w + 8 * k : 0);
+/* Register i of each of the four vectors of eight lanes that make up the tree at dy of h = dy · weight; 0 where no more are `left` */
+ALWAYS void load_products(const double *dy, const double *weight, int i, ptrdiff_t left, vd h[4]) {
+    dy += i * WD;
+    if (weight) weight += i * WD;
+    if (left >= TREE) {
+        EACH(k, 4) h[k] = product(dy + 8 * k, weight ? weight + 8 * k : 0);
         return;
     }
     EACH(k, 4) {
-        const int n = left_of(j + i * WD + 8 * k, cols);
-        h[k] = n == 0 ? (vd){0} : product_part(p + 8 * k, w ? w + 8 * k : 0, n);
+        const int n = left_of(i * WD + 8 * k, left);
+        h[k] = n == 0 ? (vd){0} : product_part(dy + 8 * k, weight ? weight + 8 * k : 0, n);
+    }
+}
+
+/* The sums of one row */
+typedef struct {
+    vd d[REGS], d_error[REGS], h[REGS], h_error[REGS], hd[REGS], hd_error[REGS], size[REGS];
+} row_lanes;
+
+ALWAYS void add_gradient(const double *x, const double *dy, const double *weight, ptrdiff_t left, double hi, const int centred,
+                         const int plain, row_lanes *s) {
+    EACH(i, REGS) {
+        vd d[4], h[4];
+        load_products(dy, weight, i, left, h);
+        load_centred(x, i, left, hi, plain ? 0 : 4, d); /* the compiler drops + −0 */
+        if (!plain) EACH(k, 4) add_beneath(&s->d[i], &s->d_error[i], d[k]);
+        if (centred) two_sum(&s->h[i], &s->h_error[i], (h[0] + h[1]) + (h[2] + h[3]));
+        two_sum(&s->hd[i], &s->hd_error[i], multiply_add(h[1], d[1], h[0] * d[0]) + multiply_add(h[3], d[3], h[2] * d[2]));
+        s->size[i] += (magnitude(h[0]) + magnitude(h[1])) + (magnitude(h[2]) + magnitude(h[3]));
     }
 }
 
@@ -35,60 +54,57 @@ ALWAYS void load_products(const double *dy, const double *weight, ptrdiff_t j, i
  * sums start, as in statistics_f64.h. */
 ALWAYS void center_gradient(const double *x, const double *dy, const double *weight, ptrdiff_t cols, double hi, double above_,
                             int r, int far, const int centred, const int plain, gradient_lanes *out) {
-    const vd m = splat_d(hi), above = splat_d(above_);
-    vd h_sum[REGS], h_error[REGS], hd_sum[REGS], hd_error[REGS], size[REGS];
-    EACH(i, REGS) h_sum[i] = h_error[i] = hd_sum[i] = hd_error[i] = size[i] = (vd){0};
-    for (ptrdiff_t first = 0; first < cols; first += CHUNK) {
-        const ptrdiff_t last = cols - first < CHUNK ? cols : first + CHUNK;
-        vd d_sum[REGS], d_error[REGS];
+    const vd above = splat_d(above_);
+    row_lanes s;
+    EACH(i, REGS) s.d[i] = s.d_error[i] = s.h[i] = s.h_error[i] = s.hd[i] = s.hd_error[i] = s.size[i] = (vd){0};
+    for (ptrdiff_t first = 0; first < cols; first += plain ? cols : CHUNK) {
+        const ptrdiff_t last = plain || cols - first < CHUNK ? cols : first + CHUNK;
+        vd d[REGS], d_error[REGS];
         EACH(i, REGS) {
-            d_sum[i] = above;
-            d_error[i] = (vd){0};
+            d[i] = s.d[i];
+            d_error[i] = s.d_error[i];
+            s.d[i] = above;
+            s.d_error[i] = (vd){0};
         }
-        for (ptrdiff_t j = first; j < last; j += TREE) {
+        ptrdiff_t j = first;
+        for (; j <= last - TREE; j += TREE) {
             if (far) {
                 fetch_ahead(x + j, TREE);
                 fetch_ahead(dy + j, TREE);
             }
-            EACH(i, REGS) {
-                vd d[4], h[4];
-                load_centred(x, j, i, cols, m, plain ? 0 : 4, d); /* the compiler drops − 0 */
-                load_products(dy, weight, j, i, cols, h);
-                if (!plain) EACH(k, 4) add_beneath(&d_sum[i], &d_error[i], d[k]);
-                if (centred) two_sum(&h_sum[i], &h_error[i], (h[0] + h[1]) + (h[2] + h[3]));
-                two_sum(&hd_sum[i], &hd_error[i], multiply_add(h[1], d[1], h[0] * d[0]) + multiply_add(h[3], d[3], h[2] * d[2]));
-                size[i] += (magnitude(h[0]) + magnitude(h[1])) + (magnitude(h[2]) + magnitude(h[3]));
-            }
+            add_gradient(x + j, dy + j, weight ? weight + j : 0, TREE, hi, centred, plain, &s);
         }
+        if (j < last) add_gradient(x + j, dy + j, weight ? weight + j : 0, last - j, hi, centred, plain, &s);
         EACH(i, REGS) {
-            d_sum[i] = d_sum[i] - above;
+            s.d[i] = s.d[i] - above;
             if (!plain && first) {
-                two_sum(&d_sum[i], &d_error[i], out->d[r][i]);
-                d_error[i] += out->d_error[r][i];
+                two_sum(&s.d[i], &s.d_error[i], d[i]);
+                s.d_error[i] += d_error[i];
             }
-            out->d[r][i] = d_sum[i];
-            out->d_error[r][i] = d_error[i];
         }
     }
     EACH(i, REGS) {
-        out->h[r][i] = h_sum[i];
-        out->h_error[r][i] = h_error[i];
-        out->hd[r][i] = hd_sum[i];
-        out->hd_error[r][i] = hd_error[i];
-        out->size[r][i] = size[i];
+        if (!plain) {
+            out->d[r][i] = s.d[i];
+            out->d_error[r][i] = s.d_error[i];
+        }
+        out->h[r][i] = s.h[i];
+        out->h_error[r][i] = s.h_error[i];
+        out->hd[r][i] = s.hd[i];
+        out->hd_error[r][i] = s.hd_error[i];
+        out->size[r][i] = s.size[i];
     }
 }
 
 /* Σ h · d of one row once more, every product and every sum with its error */
 NEVER void sum_precisely(const double *x, const double *dy, const double *weight, ptrdiff_t cols, double hi, int r,
                          gradient_lanes *out) {
-    const vd m = splat_d(hi);
     EACH(i, REGS) {
         vd sum = {0}, error = {0};
         for (ptrdiff_t j = 0; j < cols; j += TREE) {
             vd d[4], h[4];
-            load_centred(x, j, i, cols, m, 4, d);
-            load_products(dy, weight, j, i, cols, h);
+            load_centred(x + j, i, cols - j, hi, 4, d);
+            load_products(dy + j, weight ? weight + j : 0, i, cols - j, h);
             EACH(k, 4) {
                 const vd product = h[k] * d[k];
                 const vm safe = (magnitude(product) >= 0x1p-900) & (magnitude(h[k]) <= 0x1p900); /* for product_error */
@@ -106,10 +122,10 @@ ALWAYS void finish_means(gradient_lanes *lanes, double cols, const double *mean,
                          int all_plain, const int centred, gradient_means *means, int64_t *good) {
     vd d[REGS], d_error[REGS], h[REGS], h_error[REGS], hd[REGS], hd_error[REGS], size[REGS];
     EACH(i, REGS) d[i] = d_error[i] = (vd){0};
-    if (!all_plain) sum_lanes(lanes->d, lanes->d_error, 1, d, d_error);
-    if (centred) sum_lanes(lanes->h, lanes->h_error, 1, h, h_error);
-    sum_lanes(lanes->hd, lanes->hd_error, 1, hd, hd_error);
-    sum_lanes(lanes->size, 0, 0, size, 0);
+    if (!all_plain) sum_pairs(lanes->d, lanes->d_error, d, d_error);
+    if (centred) sum_pairs(lanes->h, lanes->h_error, h, h_error);
+    sum_pairs(lanes->hd, lanes->hd_error, hd, hd_error);
+    sum_lanes(lanes->size, size);
     EACH(i, REGS) {
         vd rest;
         const vd n = splat_d(cols);
@@ -187,7 +203,7 @@ ALWAYS vd multiply_k2(vd rstd, vd mean_hd, vd mean_hd_rest) {
 ALWAYS vm round_constants(vd mean, vd rstd, const gradient_means *means, int i, vd size, group_gradient *g) {
     (void)size;
     const vd k2 = multiply_k2(rstd, means->mean_hd[i], means->mean_hd_rest[i]);
-    store_d(g->hi + i * WD, pick(means->lo[i] == mean, (vd){0}, mean));
+    store_d(g->minus_hi + i * WD, -pick(means->lo[i] == mean, (vd){0}, mean));
     store_d(g->rstd + i * WD, rstd);
     store_d(g->rest + i * WD, -(means->lo[i] * rstd));
     store_d(g->k1 + i * WD, multiply_add(-means->lo[i], k2, rstd * means->mean_h[i]));

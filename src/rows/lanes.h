@@ -53,7 +53,7 @@ ALWAYS void join(vd a, vd b, vd a_error, vd b_error, const int pairs, vd *sum, v
     }
 }
 
-ALWAYS void sum_lanes(vd (*row)[REGS], vd (*row_error)[REGS], const int pairs, vd *sum, vd *error) {
+ALWAYS void sum_tree(vd (*row)[REGS], vd (*row_error)[REGS], const int pairs, vd *sum, vd *error) {
     vd t[8], u[8], t_error[8], u_error[8];
     EACH(k, 8) t_error[k] = u_error[k] = t[k] = u[k] = (vd){0};
 #define LEVEL(COUNT, IN, IN_E, OUT, OUT_E, LOW, HIGH)                                                                              \
@@ -69,14 +69,17 @@ ALWAYS void sum_lanes(vd (*row)[REGS], vd (*row_error)[REGS], const int pairs, v
     LEVEL(4, row, row_error, t, t_error, LOW_4, HIGH_4)
     LEVEL(2, t, t_error, u, u_error, LOW_2, HIGH_2)
 #elif WD == 4
+/* rows 0 and 2, 1 and 3: then one instruction brings four together, in their order */
+#define UPPER(k) (k / 2 * 4 + k % 2)
 #define LOW_4(v, k) v[k][0]
 #define HIGH_4(v, k) v[k][1]
-#define LOW_2(v, k) DEAL(v[2 * k], v[2 * k + 1], 0, 1, 4, 5)
-#define HIGH_2(v, k) DEAL(v[2 * k], v[2 * k + 1], 2, 3, 6, 7)
-#define EVEN(v, k) DEAL(v[2 * k], v[2 * k + 1], 0, 2, 4, 6)
-#define ODD(v, k) DEAL(v[2 * k], v[2 * k + 1], 1, 3, 5, 7)
+#define LOW_2(v, k) DEAL(v[UPPER(k)], v[UPPER(k) + 2], 0, 1, 4, 5)
+#define HIGH_2(v, k) DEAL(v[UPPER(k)], v[UPPER(k) + 2], 2, 3, 6, 7)
+#define EVEN(v, k) DEAL(v[2 * k], v[2 * k + 1], 0, 4, 2, 6)
+#define ODD(v, k) DEAL(v[2 * k], v[2 * k + 1], 1, 5, 3, 7)
     LEVEL(8, row, row_error, t, t_error, LOW_4, HIGH_4)
     LEVEL(4, t, t_error, u, u_error, LOW_2, HIGH_2)
+#undef UPPER
 #else
 #define LOW_4(v, k) v[k][0]
 #define HIGH_4(v, k) v[k][2]
@@ -97,3 +100,5 @@ ALWAYS void sum_lanes(vd (*row)[REGS], vd (*row_error)[REGS], const int pairs, v
 #undef EVEN
 #undef ODD
 }
+ALWAYS void sum_lanes(vd (*row)[REGS], vd *sum) { sum_tree(row, 0, 0, sum, 0); }
+NEVER void sum_pairs(vd (*row)[REGS], vd (*row_error)[REGS], vd *sum, vd *error) { sum_tree(row, row_error, 1, sum, error); }

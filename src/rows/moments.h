@@ -9,7 +9,7 @@
 
 /* A row that leaves the range, or is not finite, scaled by a power of two; m2 then is what float64 has of it. */
 NEVER void scale_moments(const real *x, ptrdiff_t cols, double shift, double *mean, double *m2) {
-    row_stats s;
+    scaled_row s;
     pair center, square = {0, 0};
     scale_statistics(x, cols, 0, 1, &s);
     for (ptrdiff_t j = 0; j < cols; ++j) {
@@ -34,8 +34,8 @@ typedef struct {
 ALWAYS void finish_moments(centred_sums *rows, const double *pivot, const double *shift, const double *limit, double cols,
                            group_moments *out) {
     vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
-    sum_lanes(rows->sum, rows->sum_error, 1, sum, sum_error);
-    sum_lanes(rows->square, rows->square_error, 1, square, square_error);
+    sum_pairs(rows->sum, rows->sum_error, sum, sum_error);
+    sum_pairs(rows->square, rows->square_error, square, square_error);
     EACH(i, REGS) {
         const vd n = splat_d(cols), hi = load_d(pivot + i * WD), whole = square[i];
         vd lo, lo_error, mean = hi, rest = {0};
@@ -60,12 +60,12 @@ ALWAYS void finish_moments(centred_sums *rows, const double *pivot, const double
 ALWAYS void take_moments(const real *x, const double *shift, int rows, ptrdiff_t cols, int far, double *mean, double *m2) {
     double pivot[GROUP], spread[GROUP], limit[GROUP] = {0}, shifts[GROUP] = {0};
     int64_t wanted[GROUP], any = 1;
-    row_stats raw[GROUP];
+    group_stats raw;
     centred_sums sums;
     group_moments found;
     for (int r = 0; shift && r < rows; ++r)
         shifts[r] = shift[r];
-    first_statistics(x, rows, cols, 0, far, 1, pivot, spread, wanted, raw);
+    first_statistics(x, rows, cols, 0, far, 1, pivot, spread, wanted, &raw);
     for (int r = 0; r < GROUP; ++r)
         wanted[r] = r < rows;
     for (int turn = 0; any && turn < 2; ++turn) {

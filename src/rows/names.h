@@ -12,6 +12,8 @@
 #define multiply_add_d LN_NAME(multiply_add_d)
 #define center_rows LN_NAME(center_rows)
 #define square_rows LN_NAME(square_rows)
+#define sum_pairs LN_NAME(sum_pairs)
+#define sum_more LN_NAME(sum_more)
 #define sum_precisely LN_NAME(sum_precisely)
 #define scale_statistics LN_NAME(scale_statistics)
 #define scale_normalize LN_NAME(scale_normalize)

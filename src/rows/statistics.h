@@ -29,13 +29,20 @@ ALWAYS void fetch_ahead(const real *p, const int n) { /* what lies AHEAD of n el
 /* Elements of a row summed as one tree of four vectors of eight lanes */
 #define TREE 32
 
-/* A row's statistics. xhat = ((x · 2^power − hi) − lo) · factor, power 0 but for scaled rows. */
+/* A row that goes the exact way (exact.h): xhat = ((x · 2^power − hi) − lo) · factor, in float64 */
 typedef struct {
-    double hi, lo, factor; /* the mean, or 0, and the rest of the mean */
+    double hi, lo, factor; /* the mean, and the rest of the mean */
     double mean, rstd;     /* what the caller gets */
     int power;
-    int exact; /* float64 arithmetic with that power, row by row: exact.h */
-} row_stats;
+} scaled_row;
+
+/* Statistics of a group's rows */
+typedef struct {
+    double mean[GROUP], rstd[GROUP];                  /* what the caller gets */
+    real minus_hi[GROUP], rest[GROUP], factor[GROUP]; /* what standardize makes xhat of */
+    int64_t exact[GROUP];                             /* not 0: in place of those, the row's scaled_row */
+    scaled_row scaled[GROUP];
+} group_stats;
 
 /* Σ (x − pivot) and Σ (x − pivot)² of a group: eight lanes a row, each an unevaluated pair */
 typedef struct {
@@ -48,41 +55,55 @@ ALWAYS int left_of(ptrdiff_t at, ptrdiff_t end) {
     return n < 0 ? 0 : n > WD ? WD : (int)n;
 }
 
-/* Register i of each of the four vectors of eight lanes that make up the tree at j, less the pivot; 0 past the end. `spared` of them
- * on the multiplying ports, so that there are as many operations as on the adding ones. */
-ALWAYS void load_centred(const real *x, ptrdiff_t j, int i, ptrdiff_t cols, vd pivot, const int spared, vd d[4]) {
-    const real *p = x + j + i * WD;
-    if (j + TREE <= cols) {
-        EACH(k, 4) d[k] = k < spared ? minus_d(load_double(p + 8 * k), pivot) : load_double(p + 8 * k) - pivot;
+/* Register i of each of the four vectors of eight lanes that make up the tree at x, less the pivot; 0 where no more are `left`. `spared`
+ * of them on the multiplying ports, so that there are as many operations as on the adding ones. */
+ALWAYS void load_centred(const real *x, int i, ptrdiff_t left, double pivot, const int spared, vd d[4]) {
+    const vd p = splat_d(pivot), minus = splat_d(-pivot);
+    x += i * WD;
+    if (left >= TREE) {
+        EACH(k, 4) d[k] = k < spared ? minus_d(load_double(x + 8 * k), p) : load_double(x + 8 * k) + minus;
         return;
     }
     EACH(k, 4) {
-        const int n = left_of(j + i * WD + 8 * k, cols);
-        d[k] = n == 0 ? (vd){0} : keep_part(load_part_double(p + 8 * k, n) - pivot, n);
+        const int n = left_of(i * WD + 8 * k, left);
+        d[k] = n == 0 ? (vd){0} : keep_part(load_part_double(x + 8 * k, n) - p, n);
+    }
+}
+
+/* Eight lanes of a row: two sums, each as a pair */
+typedef struct {
+    vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
+} lane_pairs;
+
+ALWAYS void keep_lanes(const lane_pairs *lanes, int r, centred_sums *out) {
+    EACH(i, REGS) {
+        out->sum[r][i] = lanes->sum[i];
+        out->sum_error[r][i] = lanes->sum_error[i];
+        out->square[r][i] = lanes->square[i];
+        out->square_error[r][i] = lanes->square_error[i];
     }
 }
 
 /* Σ (x − pivot), which is 0 where not centred, and Σ (x − pivot)² of row r, element j in lane j mod 8, by trees of four and TwoSum: no
  * element is rounded more than three times. Returns the Σ (x − pivot)² up to which that is so: all. */
-ALWAYS double sum_trees(const real *x, ptrdiff_t cols, double pivot, int r, int far, const int centred, centred_sums *out) {
-    const vd p = splat_d(pivot);
-    vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
-    EACH(i, REGS) sum[i] = sum_error[i] = square[i] = square_error[i] = (vd){0};
-    for (ptrdiff_t j = 0; j < cols; j += TREE) {
-        if (far) fetch_ahead(x + j, TREE);
-        EACH(i, REGS) {
-            vd d[4];
-            load_centred(x, j, i, cols, p, centred ? 2 : 0, d);
-            if (centred) two_sum(&sum[i], &sum_error[i], (d[0] + d[1]) + (d[2] + d[3]));
-            two_sum(&square[i], &square_error[i], plus_d(d[0] * d[0], d[1] * d[1]) + plus_d(d[2] * d[2], d[3] * d[3]));
-        }
-    }
+ALWAYS void add_trees(const real *x, ptrdiff_t left, double pivot, const int centred, lane_pairs *s) {
     EACH(i, REGS) {
-        out->sum[r][i] = sum[i];
-        out->sum_error[r][i] = sum_error[i];
-        out->square[r][i] = square[i];
-        out->square_error[r][i] = square_error[i];
+        vd d[4];
+        load_centred(x, i, left, pivot, centred ? 2 : 0, d);
+        if (centred) two_sum(&s->sum[i], &s->sum_error[i], (d[0] + d[1]) + (d[2] + d[3]));
+        two_sum(&s->square[i], &s->square_error[i], plus_d(d[0] * d[0], d[1] * d[1]) + plus_d(d[2] * d[2], d[3] * d[3]));
     }
+}
+ALWAYS double sum_trees(const real *x, ptrdiff_t cols, double pivot, int r, int far, const int centred, centred_sums *out) {
+    lane_pairs s;
+    EACH(i, REGS) s.sum[i] = s.sum_error[i] = s.square[i] = s.square_error[i] = (vd){0};
+    ptrdiff_t j = 0;
+    for (; j <= cols - TREE; j += TREE) {
+        if (far) fetch_ahead(x + j, TREE);
+        add_trees(x + j, TREE, pivot, centred, &s);
+    }
+    if (j < cols) add_trees(x + j, cols - j, pivot, centred, &s);
+    keep_lanes(&s, r, out);
     return __builtin_inf();
 }
 
@@ -96,54 +117,44 @@ ALWAYS void move_to_mean(vd sum, vd sum_error, vd n, vd *lo, vd *lo_error, vd *s
     two_sum(square, square_error, -shift);
 }
 
+/* What the centred way finds for a register's rows, the mean as hi + lo */
+typedef struct {
+    vd mean, hi, lo, rstd;
+    vm good;
+} centred_stats;
+
 /* mean = pivot + Σ (x − pivot) / D, var = (Σ (x − pivot)² − (Σ (x − pivot))² / D) / D, rstd = 1 / √(var + eps), each to
- * little more than one rounding, for the rows of a group (those of unused rows are computed and dropped). `limit`: the most that
+ * little more than one rounding, for a register's rows (those of unused rows are computed and dropped). `limit`: the most that
  * Σ (x − pivot)² may be for the sums to be right. plain: the most |mean| · rstd of a row whose pivot is 0, which stays its hi; 0: a
  * pivot of 0 is like any other. */
-ALWAYS void finish_centred(centred_sums *rows, const double *pivot, const double *limit, double cols, double eps, const int centred,
-                           const double plain, row_stats *stats) {
-    vd sum[REGS], sum_error[REGS], square[REGS], square_error[REGS];
-    if (centred) sum_lanes(rows->sum, rows->sum_error, 1, sum, sum_error);
-    sum_lanes(rows->square, rows->square_error, 1, square, square_error);
-    for (int i = 0; i < REGS; ++i) {
-        const vd n = splat_d(cols), hi = load_d(pivot + i * WD);
+ALWAYS centred_stats finish_centred(vd sum, vd sum_error, vd square, vd square_error, vd pivot, vd limit, vd n, double eps,
+                                    const int centred, const double plain) {
+    const vm near = square <= limit;
+    vd lo = {0}, lo_error = {0};
+    if (centred) move_to_mean(sum, sum_error, n, &lo, &lo_error, &square, &square_error);
 
-        const vm near = square[i] <= load_d(limit + i * WD);
-        vd lo = {0}, lo_error = {0}, var_n = square[i], var_n_error = square_error[i];
-        if (centred) move_to_mean(sum[i], sum_error[i], n, &lo, &lo_error, &var_n, &var_n_error);
+    /* var + eps as the pair v + v_error */
+    vd v_error;
+    vd v = divide_pair(square, square_error, n, &v_error);
+    two_sum(&v, &v_error, splat_d(eps));
 
-        /* var + eps as the pair v + v_error */
-        vd v_error;
-        vd v = divide_pair(var_n, var_n_error, n, &v_error);
-        two_sum(&v, &v_error, splat_d(eps));
+    /* one Newton step in double-double: rstd = r + r · (1 − v · r²) / 2 */
+    const vd r = 1.0 / root(v);
+    const vd rr = r * r, rr_error = product_error(r, r, rr);
+    const vd vrr = v * rr, vrr_error = product_error(v, rr, vrr);
+    const vd miss = ((1.0 - vrr) - vrr_error) - (v * rr_error + v_error * rr);
+    const vd rstd = r + r * (miss * 0.5);
 
-        /* one Newton step in double-double: rstd = r + r · (1 − v · r²) / 2 */
-        const vd r = 1.0 / root(v);
-        const vd rr = r * r, rr_error = product_error(r, r, rr);
-        const vd vrr = v * rr, vrr_error = product_error(v, rr, vrr);
-        const vd miss = ((1.0 - vrr) - vrr_error) - (v * rr_error + v_error * rr);
-        const vd rstd = r + r * (miss * 0.5);
-
-        /* the mean as one number and what it lacks */
-        vd mean = hi, rest = (vd){0};
-        if (centred) {
-            two_sum(&mean, &rest, lo);
-            rest += lo_error;
-        }
-
-        /* the pivot lies within half a σ, 0 nearer, and nothing left its range (NaN fails the test) */
-        const vm at_zero = plain > 0 ? hi == 0 : (vm){0};
-        const vd reach = pick(at_zero, splat_d(plain * plain), splat_d(0.25));
-        const vm good = near & (lo * lo <= v * reach) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
-        const vd whole = pick(at_zero, hi, mean), part = pick(at_zero, mean, rest);
-        EACH(k, WD) {
-            row_stats *s = &stats[i * WD + k];
-            s->mean = mean[k];
-            s->hi = whole[k];
-            s->lo = part[k];
-            s->factor = s->rstd = rstd[k];
-            s->power = 0;
-            s->exact = !good[k];
-        }
+    /* the mean as one number and what it lacks */
+    vd mean = pivot, rest = (vd){0};
+    if (centred) {
+        two_sum(&mean, &rest, lo);
+        rest += lo_error;
     }
+
+    /* the pivot lies within half a σ, 0 nearer, and nothing left its range (NaN fails the test) */
+    const vm at_zero = plain > 0 ? pivot == 0 : (vm){0};
+    const vd reach = pick(at_zero, splat_d(plain * plain), splat_d(0.25));
+    const vm good = near & (lo * lo <= v * reach) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
+    return (centred_stats){mean, pick(at_zero, pivot, mean), pick(at_zero, mean, rest), rstd, good};
 }

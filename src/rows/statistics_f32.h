@@ -7,7 +7,7 @@ ALWAYS void sum_chunk(const float *x, ptrdiff_t pitch, ptrdiff_t cols, const int
     vd s[ABREAST][2 * REGS], q[ABREAST][2 * REGS];
     EACH(r, rows) EACH(i, 2 * REGS) s[r][i] = q[r][i] = (vd){0};
     ptrdiff_t j = 0;
-    for (; j + 16 <= cols; j += 16) {
+    for (; j <= cols - 16; j += 16) {
         if (far) EACH(r, rows) fetch_ahead(x + r * pitch + j, 16);
         EACH(r, rows) EACH(i, 2 * REGS) {
             const vd x_i = load_wide(x + r * pitch + j + i * WD);
@@ -46,10 +46,10 @@ ALWAYS void sum_rows(const float *x, int rows, ptrdiff_t cols, int far, const in
             sum_chunk(x + r * cols + j, cols, width, 1, far, centred, s + r, q + r);
         vd part[REGS];
         if (centred) {
-            sum_lanes(s, 0, 0, part, 0);
+            sum_lanes(s, part);
             EACH(i, REGS) sum[i] += part[i];
         }
-        sum_lanes(q, 0, 0, part, 0);
+        sum_lanes(q, part);
         EACH(i, REGS) square[i] += part[i];
     }
 }
@@ -61,6 +61,11 @@ ALWAYS double center_row(const float *x, ptrdiff_t cols, double pivot, double sp
     (void)spread, (void)may_be_plain;
     return sum_trees(x, cols, pivot, r, far, centred, out);
 }
+ALWAYS void add_up(centred_sums *rows, ptrdiff_t cols, const int centred, vd *sum, vd *sum_error, vd *square, vd *square_error) {
+    (void)cols;
+    if (centred) sum_pairs(rows->sum, rows->sum_error, sum, sum_error);
+    sum_pairs(rows->square, rows->square_error, square, square_error);
+}
 
 /* mean and rstd from Σ x and Σ x² of a register's rows. Returned: where those are good for it. */
 ALWAYS vm finish_raw(vd sum, vd square, vd n, double eps, const int centred, vd *mean, vd *rstd) {
@@ -70,9 +75,34 @@ ALWAYS vm finish_raw(vd sum, vd square, vd n, double eps, const int centred, vd 
     return (square_of_mean <= 0x1p18 * v) & (v >= 1 / (RSTD_MAX * RSTD_MAX)) & (v <= RSTD_MAX * RSTD_MAX);
 }
 
+/* The mean as two float32. Returned: where they lose nothing that counts (2^-27 of σ). */
+ALWAYS vm split_mean(vd mean, vd lo, vd rstd, vh *minus_hi, vh *rest) {
+    const vh hi = narrow(mean);
+    const vd left = (mean - widen(hi)) + lo;
+    *minus_hi = -hi;
+    *rest = narrow(left);
+    return magnitude(left - widen(*rest)) * rstd <= 0x1p-27;
+}
+
+/* What either way has found for register i's rows, ready for standardize; the exact way, unscaled, where two float32 do not hold the mean */
+#define ALL_ARE_CENTRED 0
+ALWAYS void keep_stats(vd mean, vd hi, vd lo, vd rstd, int i, const int centred, group_stats *out) {
+    vh minus_hi = {0}, rest = {0};
+    vm split = ~(vm){0};
+    if (centred) split = split_mean(hi, lo, rstd, &minus_hi, &rest);
+    store_d(out->mean + i * WD, mean);
+    store_d(out->rstd + i * WD, rstd);
+    store_h(out->factor + i * WD, narrow(rstd));
+    store_m(out->exact + i * WD, ~split);
+    if (!centred) return;
+    store_h(out->minus_hi + i * WD, minus_hi);
+    store_h(out->rest + i * WD, rest);
+    if (any_of(~split)) EACH(k, WD) out->scaled[i * WD + k] = (scaled_row){hi[k], lo[k], rstd[k], mean[k], rstd[k], 0};
+}
+
 /* Statistics from Σ x and Σ x² where they are good for it; returns whether any row wants the centred way, about its pivot. */
 ALWAYS int first_statistics(const float *x, int rows, ptrdiff_t cols, double eps, int far, const int centred, double *pivot,
-                            double *spread, int64_t *wanted, row_stats *stats) {
+                            double *spread, int64_t *wanted, group_stats *stats) {
     (void)spread;
     vd sum[REGS], square[REGS];
     const vd n = splat_d((double)cols);
@@ -83,26 +113,12 @@ ALWAYS int first_statistics(const float *x, int rows, ptrdiff_t cols, double eps
         const vm good = finish_raw(sum[i], square[i], n, eps, centred, &mean, &rstd);
         store_d(pivot + i * WD, mean);
         store_m(wanted + i * WD, ~good);
-        EACH(k, WD) {
-            row_stats *s = &stats[i * WD + k];
-            s->hi = s->mean = mean[k];
-            s->lo = 0;
-            s->factor = s->rstd = rstd[k];
-            s->power = s->exact = 0;
-        }
+        keep_stats(mean, mean, (vd){0}, rstd, i, centred, stats);
     }
     for (int r = 0; r < rows; ++r)
         any |= wanted[r];
     return any != 0;
 }
 
-/* The mean as two float32. They lose nothing that counts (2^-27 of σ), or the row is marked for the exact way. */
-ALWAYS void split_mean(row_stats *s, float *hi, float *rest) {
-    *hi = (float)s->hi;
-    const double lo = (s->hi - *hi) + s->lo;
-    *rest = (float)lo;
-    if (!(__builtin_fabs(lo - *rest) * s->rstd <= 0x1p-27)) s->exact = 1;
-}
-
 /* xhat = ((x − hi) − lo) · rstd */
-ALWAYS vec standardize(vec x, vec hi, vec rest, vec rstd) { return ((x - hi) - rest) * rstd; }
+ALWAYS vec standardize(vec x, vec minus_hi, vec rest, vec rstd) { return ((x + minus_hi) - rest) * rstd; }

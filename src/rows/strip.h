@@ -34,7 +34,7 @@ typedef struct {
 
 /* The constants of rows in registers */
 typedef struct {
-    vec hi[AT_ONCE], rstd[AT_ONCE], rest[AT_ONCE], k1[AT_ONCE], slope[AT_ONCE];
+    vec minus_hi[AT_ONCE], rstd[AT_ONCE], rest[AT_ONCE], k1[AT_ONCE], slope[AT_ONCE];
 } row_constants;
 
 /* What is the same for every column; constants of the call, so that the compiler makes a copy for each. */
@@ -64,7 +64,7 @@ ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, c
         }
     }
     EACH(r, kind.rows) {
-        const vec d = x_r[r] - c->hi[r];
+        const vec d = x_r[r] + c->minus_hi[r];
         const vec h = weight ? dy_r[r] * w : dy_r[r];
         /* h · rstd is rounded before k1 is taken off: where all h are one they cancel */
         dx_r[r] = multiply_add(d, c->slope[r], h * c->rstd[r] - c->k1[r]);
@@ -98,7 +98,7 @@ ALWAYS void compute_rows(const real *x, const real *dy, const real *weight, cons
                          const tile *t, const rows_kind kind, strip_terms *terms, ptrdiff_t pitch, real *dx) {
     row_constants c;
     EACH(r, kind.rows) {
-        c.hi[r] = splat(g->hi[at + r]);
+        c.minus_hi[r] = splat(g->minus_hi[at + r]);
         c.rstd[r] = splat(g->rstd[at + r]);
         c.rest[r] = splat(g->rest[at + r]);
         c.k1[r] = splat(g->k1[at + r]);

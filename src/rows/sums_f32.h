@@ -16,5 +16,6 @@ ALWAYS void store_sum(double *p, ptrdiff_t pitch, block_sum a, int n) {
     store_n_d(p, a.sum, n);
 }
 ALWAYS block_sum add_sums(block_sum a, block_sum b) { return (block_sum){a.sum + b.sum}; }
+ALWAYS block_sum add_terms(block_sum a, vd terms) { return (block_sum){a.sum + terms}; }
 ALWAYS block_sum sum_of(vd terms) { return (block_sum){terms}; }
 ALWAYS vd total_of(block_sum a) { return a.sum; }

@@ -17,6 +17,10 @@ ALWAYS block_sum add_sums(block_sum a, block_sum b) {
     a.error += b.error;
     return a;
 }
+ALWAYS block_sum add_terms(block_sum a, vd terms) {
+    two_sum(&a.sum, &a.error, terms);
+    return a;
+}
 ALWAYS block_sum sum_of(vd terms) { return (block_sum){terms, (vd){0}}; }
 /* an infinite sum stands alone: its error is no number */
 ALWAYS vd total_of(block_sum a) { return a.sum + (vd)((vm)a.error & (a.sum - a.sum == 0)); }

@@ -31,12 +31,14 @@ ALWAYS vd keep_part(vd v, int n) {
  * add_exact_product: a · b + c where a · b is exact in float64: fused or not, the same bits.
  * product_error: e with a · b = p + e exactly, for p = a · b rounded (Dekker 1971 where there is no fused operation); no factor
  *     above 2^990, no product below 2^-900.
+ * any_of: whether a mask is set anywhere.
  * plus, minus: a + b, a − b on the multiplying ports, which sums leave idle while the adding ones are full: the same bits. */
 #if WIDE_BYTES == 64
 
 #define MASK_D(n) ((__mmask8)((1u << (n)) - 1))
 ALWAYS vd load_part_d(const double *p, int n) { return (vd)_mm512_maskz_loadu_pd(MASK_D(n), p); }
 ALWAYS void store_part_d(double *p, vd v, int n) { _mm512_mask_storeu_pd(p, MASK_D(n), (__m512d)v); }
+ALWAYS int any_of(vm mask) { return _mm512_test_epi64_mask((__m512i)mask, (__m512i)mask) != 0; }
 ALWAYS vh load_part_h(const float *p, int n) {
     return (vh)_mm512_castps512_ps256(_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p));
 }
@@ -57,6 +59,7 @@ static const int32_t mask_h[8] = {-1, -1, -1, -1};
 #define MASK_D(n) _mm256_loadu_si256((const __m256i *)(mask_d + 4 - (n)))
 ALWAYS vd load_part_d(const double *p, int n) { return (vd)_mm256_maskload_pd(p, MASK_D(n)); }
 ALWAYS void store_part_d(double *p, vd v, int n) { _mm256_maskstore_pd(p, MASK_D(n), (__m256d)v); }
+ALWAYS int any_of(vm mask) { return _mm256_movemask_pd((__m256d)mask) != 0; }
 ALWAYS vh load_part_h(const float *p, int n) { return (vh)_mm_maskload_ps(p, _mm_loadu_si128((const __m128i *)(mask_h + 4 - n))); }
 ALWAYS void stream_d(double *p, vd v) { _mm256_stream_pd(p, (__m256d)v); }
 ALWAYS vd widen(vh v) { return (vd)_mm256_cvtps_pd((__m128)v); }
@@ -75,6 +78,11 @@ APART vd load_part_d(const double *p, int n) {
     return load_d(part);
 }
 APART void store_part_d(double *p, vd v, int n) { EACH(i, WD) if (i < n) p[i] = v[i]; }
+ALWAYS int any_of(vm mask) {
+    int64_t any = 0;
+    EACH(i, WD) any |= mask[i];
+    return any != 0;
+}
 APART vh load_part_h(const float *p, int n) {
     float part[WD] = {0};
     EACH(i, WD) if (i < n) part[i] = p[i];

@@ -44,7 +44,7 @@ typedef struct {
 } row_sum;
 
 ALWAYS void clear_row_sum(row_sum *s) { EACH(i, REGS) s->lanes[i] = sum_of((vd){0}); }
-ALWAYS void add_to_row_sum(row_sum *s, const int i, vd terms) { s->lanes[i] = add_sums(s->lanes[i], sum_of(terms)); }
+ALWAYS void add_to_row_sum(row_sum *s, const int i, vd terms) { s->lanes[i] = add_terms(s->lanes[i], terms); }
 
 /* The lanes added, in their order */
 ALWAYS double total_of_row(const row_sum *s) {
@@ -58,7 +58,7 @@ ALWAYS double total_of_row(const row_sum *s) {
 
 /* n columns of a block's sums += v */
 ALWAYS void add_to_plane(double *sums, ptrdiff_t pitch, vd v, int n) {
-    store_sum(sums, pitch, add_sums(load_sum(sums, pitch, n), sum_of(v)), n);
+    store_sum(sums, pitch, add_terms(load_sum(sums, pitch, n), v), n);
 }
 
 /* A piece's kernel, under the kernels' own floating-point mode */
