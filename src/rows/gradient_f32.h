@@ -78,14 +78,22 @@ ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, p
     add_left(x, dy, weight, cols, cols, rows, centred, minus_hi, room[0]);
     if (cols > STEP) add_left(x + STEP, dy + STEP, weight ? weight + STEP : 0, cols, cols - STEP, rows, centred, minus_hi, room[1]);
     EACH(r, rows) add_step(&room[0][r], 1, &s[r]);
-    int at = 1;
-    for (ptrdiff_t j = 2 * STEP; j < cols; j += STEP, at ^= 1) {
-        if (far) {
-            EACH(r, rows) {
-                fetch_ahead(x + r * cols + j, STEP);
-                fetch_ahead(dy + r * cols + j, STEP);
+    ptrdiff_t j = 2 * STEP;
+    for (; j <= cols - 2 * STEP; j += 2 * STEP) {
+        EACH(k, 2) {
+            const ptrdiff_t at = j + k * STEP;
+            if (far) {
+                EACH(r, rows) {
+                    fetch_ahead(x + r * cols + at, STEP);
+                    fetch_ahead(dy + r * cols + at, STEP);
+                }
             }
+            add_products(x + at, dy + at, weight ? weight + at : 0, cols, STEP, 4, rows, centred, minus_hi, room[k]);
+            EACH(r, rows) add_step(&room[1 - k][r], 0, &s[r]);
         }
+    }
+    int at = 1;
+    for (; j < cols; j += STEP, at ^= 1) {
         add_left(x + j, dy + j, weight ? weight + j : 0, cols, cols - j, rows, centred, minus_hi, room[at ^ 1]);
         EACH(r, rows) add_step(&room[at][r], 0, &s[r]);
     }
