@@ -174,6 +174,17 @@ def test_by_columns_or_by_blocks(run, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cols", [40, 16_400])
+def test_zeros_of_the_sums(run, dtype, cols):
+    """Rows whose gradient is 0 change no sum, not even from −0: a sum starts from 0."""
+    x, weight, bias, dy = draw(9, cols, dtype)
+    dy[0, ::3], dy[1:] = -0.0, 0
+    sums = [run(x[:rows], weight, bias, dy[:rows])[1] for rows in (1, 2, 4, 9)]
+    assert np.any(sums[0][-1] == 0) and not np.any(np.signbit(sums[0][-1]) & (sums[0][-1] == 0))
+    assert len({bits(each) for each in sums}) == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("cols", [1, 7, 16, 33, 64, 100, 768, 4097])
 def test_batch_and_place(run, dtype, cols):
     """A row alone, first, last and in the middle of batches: y, statistics and dx."""

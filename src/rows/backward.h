@@ -8,29 +8,39 @@
  * much (a quarter at 128 columns of float32, AVX2). Registers as long as a line suffer most. */
 #define HEAD_COLUMNS ((LN_BYTES == LINE ? 16 : 64) * W)
 
-/* n columns of a block's sums += the terms of one strip after the other */
-ALWAYS void add_columns(const real *terms, const real *more, int n, ptrdiff_t pitch, double *sums) {
-    block_sum sum = add_terms(load_sum(sums, pitch, n), load_n_double(terms, n));
+/* n columns of a block's sums += the terms of one strip after the other; begins: = */
+ALWAYS void add_columns(const real *terms, const real *more, int n, ptrdiff_t pitch, const int begins, double *sums) {
+    const vd first = load_n_double(terms, n);
+    block_sum sum = begins ? sum_of(first + (vd){0}) : add_terms(load_sum(sums, pitch, n), first); /* a sum is never −0 */
     if (more) sum = add_terms(sum, load_n_double(more, n));
     store_sum(sums, pitch, sum, n);
 }
-ALWAYS void add_more_columns(const real *terms, const real *more, ptrdiff_t n, ptrdiff_t pitch, double *sums) {
+ALWAYS void add_more_columns(const real *terms, const real *more, ptrdiff_t n, ptrdiff_t pitch, const int begins, double *sums) {
     ptrdiff_t j = 0;
     for (; j <= n - 4 * WD; j += 4 * WD)
-        EACH(k, 4) add_columns(terms + j + k * WD, more ? more + j + k * WD : 0, WD, pitch, sums + j + k * WD);
+        EACH(k, 4) add_columns(terms + j + k * WD, more ? more + j + k * WD : 0, WD, pitch, begins, sums + j + k * WD);
     for (; j <= n - WD; j += WD)
-        add_columns(terms + j, more ? more + j : 0, WD, pitch, sums + j);
-    if (j < n) add_columns(terms + j, more ? more + j : 0, (int)(n - j), pitch, sums + j);
+        add_columns(terms + j, more ? more + j : 0, WD, pitch, begins, sums + j);
+    if (j < n) add_columns(terms + j, more ? more + j : 0, (int)(n - j), pitch, begins, sums + j);
 }
 
 /* The terms of one or two strips for a tile, into the block's sums. A loop of its own: widened in registers, straight from the rows, the
  * same took twice as long. */
-ALWAYS void add_tile(const strip_terms *terms, const int strips, const tile *t, double *sums) {
+ALWAYS void add_terms_of_tile(const strip_terms *terms, const int strips, const tile *t, const int begins, double *sums) {
     const ptrdiff_t n = t->last - t->first;
-    add_more_columns(terms[0].dweight + t->slot, strips > 1 ? terms[1].dweight + t->slot : 0, n, t->pitch, sums + t->at);
+    add_more_columns(terms[0].dweight + t->slot, strips > 1 ? terms[1].dweight + t->slot : 0, n, t->pitch, begins, sums + t->at);
     if (t->biased)
-        add_more_columns(terms[0].dbias + t->slot, strips > 1 ? terms[1].dbias + t->slot : 0, n, t->pitch,
+        add_more_columns(terms[0].dbias + t->slot, strips > 1 ? terms[1].dbias + t->slot : 0, n, t->pitch, begins,
                          sums + PLANES / 2 * t->pitch + t->at);
+}
+NEVER void begin_tile(const strip_terms *terms, int strips, const tile *t, double *sums) {
+    add_terms_of_tile(terms, strips, t, 1, sums);
+}
+ALWAYS void add_tile(const strip_terms *terms, const int strips, const tile *t, double *sums) {
+    if (t->begins)
+        begin_tile(terms, strips, t, sums);
+    else
+        add_terms_of_tile(terms, strips, t, 0, sums);
 }
 
 /* A tile of a group as it comes: fewer rows, exact rows, no weight, a masked output. */
@@ -128,9 +138,10 @@ ALWAYS void compute_group(const real *x, const real *dy, const real *weight, con
 }
 
 /* The first tile of columns first … last − 1, and the one after; their sums lie at `at` and on, in planes of `pitch` columns */
-ALWAYS tile first_tile(ptrdiff_t first, ptrdiff_t last, int head, ptrdiff_t at, ptrdiff_t pitch, int biased, ptrdiff_t ahead) {
-    return (tile){first, last - first - head < TILE ? last : first + head + TILE, head, (W - head % W) % W, at, pitch, biased,
-                  ahead};
+ALWAYS tile first_tile(ptrdiff_t first, ptrdiff_t last, int head, ptrdiff_t at, ptrdiff_t pitch, int biased, int begins,
+                       ptrdiff_t ahead) {
+    return (tile){
+        first, last - first - head < TILE ? last : first + head + TILE, head, (W - head % W) % W, at, pitch, biased, begins, ahead};
 }
 ALWAYS void advance(tile *t, ptrdiff_t last) {
     t->at += t->last - t->first;
@@ -139,7 +150,7 @@ ALWAYS void advance(tile *t, ptrdiff_t last) {
     t->head = t->slot = 0;
 }
 
-/* begins: sums = 0 before */
+/* begins: sums are put, not added to */
 ALWAYS void differentiate_rows(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd,
                                ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols, int far, int begins, const int centred, real *dx,
                                double *sums) {
@@ -149,13 +160,13 @@ ALWAYS void differentiate_rows(const real *x, const real *dy, const real *weight
     /* the next group's rows; of a strip of rows that are too long for that, what comes next in them */
     const ptrdiff_t ahead = most == GROUP ? GROUP * cols : AHEAD / (ptrdiff_t)sizeof(real);
     group_gradient g;
-    if (sums && begins) memset(sums, 0, (size_t)(PLANES * cols) * sizeof *sums);
+    if (sums && begins && !centred) memset(sums + PLANES / 2 * cols, 0, (size_t)(PLANES / 2 * cols) * sizeof *sums);
     for (ptrdiff_t row = first; row < last; row += most) {
         const int rows = (int)(last - row < most ? last - row : most);
         const ptrdiff_t from = row * cols;
         (centred ? take_gradient : take_gradient_rms)(x + from, dy + from, weight, centred ? mean + row : 0, rstd + row, rows, cols,
                                                       far, dx != 0, &g);
-        for (tile t = first_tile(0, cols, head, 0, cols, centred, ahead); t.first < cols; advance(&t, cols))
+        for (tile t = first_tile(0, cols, head, 0, cols, centred, begins && row == first, ahead); t.first < cols; advance(&t, cols))
             compute_group(x + from, dy + from, weight, &g, rows, &t, &plan, dx ? dx + from : 0, sums);
     }
     if (plan.writing != STORED) stream_end();
@@ -208,18 +219,15 @@ NEVER void columns_body(const real *x, const real *dy, const real *weight, const
     const int head = head_of_rows(x + first, dx ? dx + first : 0, &plan, last - first);
     const int whole = !sums && (dweight || dbias);
     double room[PLANES * ROOM];
-    for (int plane = 0; sums && begins && plane < PLANES; ++plane)
-        memset(sums + plane * cols + first, 0, (size_t)(last - first) * sizeof *sums);
-    tile t = whole ? first_tile(first, last, head, 0, ROOM, dbias != 0, GROUP * cols)
-                   : first_tile(first, last, head, first, cols, 1, GROUP * cols);
+    tile t = whole ? first_tile(first, last, head, 0, ROOM, dbias != 0, 1, GROUP * cols)
+                   : first_tile(first, last, head, first, cols, 1, begins, GROUP * cols);
     for (; t.first < last; advance(&t, last)) {
-        if (whole) {
-            memset(room, 0, sizeof room);
-            t.at = 0;
-        }
-        for (ptrdiff_t row = 0; row < rows; row += GROUP)
+        if (whole) t.at = 0;
+        for (ptrdiff_t row = 0; row < rows; row += GROUP) {
+            t.begins = row == 0 && (whole || begins);
             compute_group(x + row * cols, dy + row * cols, weight, &g[row / GROUP], (int)(rows - row < GROUP ? rows - row : GROUP),
                           &t, &plan, dx ? dx + row * cols : 0, whole ? room : sums);
+        }
         if (whole) {
             if (dweight) fold_plane(room, 1, 0, t.last - t.first, ROOM, dweight + t.first);
             if (dbias) fold_plane(room + PLANES / 2 * ROOM, 1, 0, t.last - t.first, ROOM, dbias + t.first);

@@ -33,6 +33,7 @@
 #define take_gradient LN_NAME(take_gradient)
 #define take_gradient_rms LN_NAME(take_gradient_rms)
 #define compute_any LN_NAME(compute_any)
+#define begin_tile LN_NAME(begin_tile)
 #define any_tile LN_NAME(any_tile)
 #define whole_tile LN_NAME(whole_tile)
 #define stream_tile LN_NAME(stream_tile)
