@@ -11,7 +11,7 @@
 /* n columns of a block's sums += the terms of one strip after the other; begins: = */
 ALWAYS void add_columns(const real *terms, const real *more, int n, ptrdiff_t pitch, const int begins, double *sums) {
     const vd first = load_n_double(terms, n);
-    block_sum sum = begins ? sum_of(first + (vd){0}) : add_terms(load_sum(sums, pitch, n), first); /* a sum is never −0 */
+    block_sum sum = begins ? sum_of(first) : add_terms(load_sum(sums, pitch, n), first);
     if (more) sum = add_terms(sum, load_n_double(more, n));
     store_sum(sums, pitch, sum, n);
 }
