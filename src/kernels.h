@@ -71,7 +71,7 @@ typedef void ln_columns(const void *x,         /* in   (rows, cols)             
                         ptrdiff_t last,        /* in   the column after the last                                */
                         ptrdiff_t cols,        /* in   ≥ 1                                                      */
                         int far,               /* in   how far away the arrays are                              */
-                        int begins,            /* in   1: put to sums, not added                               */
+                        int begins,            /* in   1: put to sums, not added                                */
                         void *dx,              /* out  (rows, cols), may be x or dy, NULL: not wanted           */
                         double *sums,          /* in, out (planes, cols), or NULL                               */
                         void *dweight,         /* out  (cols,), NULL: not wanted, or sums are                   */

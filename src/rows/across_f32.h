@@ -113,10 +113,10 @@ ALWAYS void forward_band(const float *x, ptrdiff_t x_pitch, const float *weight,
     unsigned marked = take_across(x, x_pitch, cols, eps, centred, mean, rstd);
     for (int at = 0; at < BAND; at += WD) {
         const vd m = load_d(mean + at), s = load_d(rstd + at);
-        vh hi, lo;
-        const vm split = split_mean(m, (vd){0}, s, &hi, &lo);
-        store_h(minus_hi + at, hi);
-        store_h(rest + at, lo);
+        vh minus, left;
+        const vm split = split_mean(m, (vd){0}, s, &minus, &left);
+        store_h(minus_hi + at, minus);
+        store_h(rest + at, left);
         store_h(factor + at, narrow(s));
         if (centred && any_of(~split)) EACH(k, WD) marked |= (unsigned)!split[k] << (at + k);
     }

@@ -15,7 +15,7 @@ ALWAYS void add_columns(const real *terms, const real *more, int n, ptrdiff_t pi
     if (more) sum = add_terms(sum, load_n_double(more, n));
     store_sum(sums, pitch, sum, n);
 }
-ALWAYS void add_more_columns(const real *terms, const real *more, ptrdiff_t n, ptrdiff_t pitch, const int begins, double *sums) {
+ALWAYS void add_all_columns(const real *terms, const real *more, ptrdiff_t n, ptrdiff_t pitch, const int begins, double *sums) {
     ptrdiff_t j = 0;
     for (; j <= n - 4 * WD; j += 4 * WD)
         EACH(k, 4) add_columns(terms + j + k * WD, more ? more + j + k * WD : 0, WD, pitch, begins, sums + j + k * WD);
@@ -28,10 +28,10 @@ ALWAYS void add_more_columns(const real *terms, const real *more, ptrdiff_t n, p
  * same took twice as long. */
 ALWAYS void add_terms_of_tile(const strip_terms *terms, const int strips, const tile *t, const int begins, double *sums) {
     const ptrdiff_t n = t->last - t->first;
-    add_more_columns(terms[0].dweight + t->slot, strips > 1 ? terms[1].dweight + t->slot : 0, n, t->pitch, begins, sums + t->at);
+    add_all_columns(terms[0].dweight + t->slot, strips > 1 ? terms[1].dweight + t->slot : 0, n, t->pitch, begins, sums + t->at);
     if (t->biased)
-        add_more_columns(terms[0].dbias + t->slot, strips > 1 ? terms[1].dbias + t->slot : 0, n, t->pitch, begins,
-                         sums + PLANES / 2 * t->pitch + t->at);
+        add_all_columns(terms[0].dbias + t->slot, strips > 1 ? terms[1].dbias + t->slot : 0, n, t->pitch, begins,
+                        sums + PLANES / 2 * t->pitch + t->at);
 }
 NEVER void begin_tile(const strip_terms *terms, int strips, const tile *t, double *sums) {
     add_terms_of_tile(terms, strips, t, 1, sums);
@@ -138,10 +138,9 @@ ALWAYS void compute_group(const real *x, const real *dy, const real *weight, con
 }
 
 /* The first tile of columns first … last − 1, and the one after; their sums lie at `at` and on, in planes of `pitch` columns */
-ALWAYS tile first_tile(ptrdiff_t first, ptrdiff_t last, int head, ptrdiff_t at, ptrdiff_t pitch, int biased, int begins,
-                       ptrdiff_t ahead) {
-    return (tile){
-        first, last - first - head < TILE ? last : first + head + TILE, head, (W - head % W) % W, at, pitch, biased, begins, ahead};
+ALWAYS tile first_tile(ptrdiff_t first, ptrdiff_t last, int head, ptrdiff_t at, ptrdiff_t pitch, int biased, ptrdiff_t ahead) {
+    return (tile){first, last - first - head < TILE ? last : first + head + TILE, head, (W - head % W) % W, at, pitch, biased, 0,
+                  ahead};
 }
 ALWAYS void advance(tile *t, ptrdiff_t last) {
     t->at += t->last - t->first;
@@ -166,7 +165,8 @@ ALWAYS void differentiate_rows(const real *x, const real *dy, const real *weight
         const ptrdiff_t from = row * cols;
         (centred ? take_gradient : take_gradient_rms)(x + from, dy + from, weight, centred ? mean + row : 0, rstd + row, rows, cols,
                                                       far, dx != 0, &g);
-        for (tile t = first_tile(0, cols, head, 0, cols, centred, begins && row == first, ahead); t.first < cols; advance(&t, cols))
+        tile t = first_tile(0, cols, head, 0, cols, centred, ahead);
+        for (t.begins = begins && row == first; t.first < cols; advance(&t, cols))
             compute_group(x + from, dy + from, weight, &g, rows, &t, &plan, dx ? dx + from : 0, sums);
     }
     if (plan.writing != STORED) stream_end();
@@ -219,8 +219,8 @@ NEVER void columns_body(const real *x, const real *dy, const real *weight, const
     const int head = head_of_rows(x + first, dx ? dx + first : 0, &plan, last - first);
     const int whole = !sums && (dweight || dbias);
     double room[PLANES * ROOM];
-    tile t = whole ? first_tile(first, last, head, 0, ROOM, dbias != 0, 1, GROUP * cols)
-                   : first_tile(first, last, head, first, cols, 1, begins, GROUP * cols);
+    tile t = whole ? first_tile(first, last, head, 0, ROOM, dbias != 0, GROUP * cols)
+                   : first_tile(first, last, head, first, cols, 1, GROUP * cols);
     for (; t.first < last; advance(&t, last)) {
         if (whole) t.at = 0;
         for (ptrdiff_t row = 0; row < rows; row += GROUP) {

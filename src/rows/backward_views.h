@@ -51,7 +51,7 @@ ALWAYS void differentiate_masked(const ln_backward_plan *plan, const real *x, co
     for (int r = 0; r < rows; ++r)
         take_masked(plan, x + r * cols, dy + r * cols, weight, row + r, r, centred, room, &g);
     const columns_plan columns = plan_columns(room->x, room->dy, dx, cols, LN_NEAR);
-    for (tile t = first_tile(0, cols, 0, 0, cols, centred, 0, 0); t.first < cols; advance(&t, cols))
+    for (tile t = first_tile(0, cols, 0, 0, cols, centred, 0); t.first < cols; advance(&t, cols))
         compute_group(room->x, room->dy, weight, &g, rows, &t, &columns, dx, sums);
     for (int r = 0; dx && r < rows; ++r)
         hide_row(dx + r * cols, bytes_of_row(&plan->mask, row + r, room->mask), cols, 0, dx + r * cols);

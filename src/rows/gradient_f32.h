@@ -67,6 +67,13 @@ ALWAYS void add_step(const step_sums *step, const int first, row_products *s) {
     }
 }
 
+ALWAYS void fetch_steps(const float *x, const float *dy, ptrdiff_t pitch, const int rows) {
+    EACH(r, rows) {
+        fetch_ahead(x + r * pitch, STEP);
+        fetch_ahead(dy + r * pitch, STEP);
+    }
+}
+
 /* Σ h (where not centred Σ |h|) and Σ h · (x − hi) of `rows` rows: lane i + lane i + 8 of sixteen lanes. A step's sums are widened, from
  * memory, under the next step's products: from registers, or at once, it took a quarter longer. */
 ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, ptrdiff_t cols, const int rows, const float *mean,
@@ -79,21 +86,18 @@ ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, p
     if (cols > STEP) add_left(x + STEP, dy + STEP, weight ? weight + STEP : 0, cols, cols - STEP, rows, centred, minus_hi, room[1]);
     EACH(r, rows) add_step(&room[0][r], 1, &s[r]);
     ptrdiff_t j = 2 * STEP;
+    /* two whole steps a turn, which know where the room of each lies: a twentieth of the instructions spared */
     for (; j <= cols - 2 * STEP; j += 2 * STEP) {
         EACH(k, 2) {
             const ptrdiff_t at = j + k * STEP;
-            if (far) {
-                EACH(r, rows) {
-                    fetch_ahead(x + r * cols + at, STEP);
-                    fetch_ahead(dy + r * cols + at, STEP);
-                }
-            }
+            if (far) fetch_steps(x + at, dy + at, cols, rows);
             add_products(x + at, dy + at, weight ? weight + at : 0, cols, STEP, 4, rows, centred, minus_hi, room[k]);
             EACH(r, rows) add_step(&room[1 - k][r], 0, &s[r]);
         }
     }
     int at = 1;
     for (; j < cols; j += STEP, at ^= 1) {
+        if (far) fetch_steps(x + j, dy + j, cols, rows);
         add_left(x + j, dy + j, weight ? weight + j : 0, cols, cols - j, rows, centred, minus_hi, room[at ^ 1]);
         EACH(r, rows) add_step(&room[at][r], 0, &s[r]);
     }

@@ -37,8 +37,12 @@ typedef struct {
     vd d[REGS], d_error[REGS], h[REGS], h_error[REGS], hd[REGS], hd_error[REGS], size[REGS];
 } row_lanes;
 
-ALWAYS void add_gradient(const double *x, const double *dy, const double *weight, ptrdiff_t left, double hi, const int centred,
-                         const int plain, row_lanes *s) {
+ALWAYS void add_gradient(const double *x, const double *dy, const double *weight, ptrdiff_t left, double hi, int far,
+                         const int centred, const int plain, row_lanes *s) {
+    if (far) {
+        fetch_ahead(x, TREE);
+        fetch_ahead(dy, TREE);
+    }
     EACH(i, REGS) {
         vd d[4], h[4];
         load_products(dy, weight, i, left, h);
@@ -67,14 +71,9 @@ ALWAYS void center_gradient(const double *x, const double *dy, const double *wei
             s.d_error[i] = (vd){0};
         }
         ptrdiff_t j = first;
-        for (; j <= last - TREE; j += TREE) {
-            if (far) {
-                fetch_ahead(x + j, TREE);
-                fetch_ahead(dy + j, TREE);
-            }
-            add_gradient(x + j, dy + j, weight ? weight + j : 0, TREE, hi, centred, plain, &s);
-        }
-        if (j < last) add_gradient(x + j, dy + j, weight ? weight + j : 0, last - j, hi, centred, plain, &s);
+        for (; j <= last - TREE; j += TREE)
+            add_gradient(x + j, dy + j, weight ? weight + j : 0, TREE, hi, far, centred, plain, &s);
+        if (j < last) add_gradient(x + j, dy + j, weight ? weight + j : 0, last - j, hi, far, centred, plain, &s);
         EACH(i, REGS) {
             s.d[i] = s.d[i] - above;
             if (!plain && first) {

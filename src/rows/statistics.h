@@ -86,7 +86,8 @@ ALWAYS void keep_lanes(const lane_pairs *lanes, int r, centred_sums *out) {
 
 /* Σ (x − pivot), which is 0 where not centred, and Σ (x − pivot)² of row r, element j in lane j mod 8, by trees of four and TwoSum: no
  * element is rounded more than three times. Returns the Σ (x − pivot)² up to which that is so: all. */
-ALWAYS void add_trees(const real *x, ptrdiff_t left, double pivot, const int centred, lane_pairs *s) {
+ALWAYS void add_trees(const real *x, ptrdiff_t left, double pivot, int far, const int centred, lane_pairs *s) {
+    if (far) fetch_ahead(x, TREE);
     EACH(i, REGS) {
         vd d[4];
         load_centred(x, i, left, pivot, centred ? 2 : 0, d);
@@ -98,11 +99,9 @@ ALWAYS double sum_trees(const real *x, ptrdiff_t cols, double pivot, int r, int 
     lane_pairs s;
     EACH(i, REGS) s.sum[i] = s.sum_error[i] = s.square[i] = s.square_error[i] = (vd){0};
     ptrdiff_t j = 0;
-    for (; j <= cols - TREE; j += TREE) {
-        if (far) fetch_ahead(x + j, TREE);
-        add_trees(x + j, TREE, pivot, centred, &s);
-    }
-    if (j < cols) add_trees(x + j, cols - j, pivot, centred, &s);
+    for (; j <= cols - TREE; j += TREE)
+        add_trees(x + j, TREE, pivot, far, centred, &s);
+    if (j < cols) add_trees(x + j, cols - j, pivot, far, centred, &s);
     keep_lanes(&s, r, out);
     return __builtin_inf();
 }

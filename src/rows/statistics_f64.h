@@ -18,7 +18,8 @@
  * n elements in a lane. Returned is the Σ (x − pivot)² up to which that is so: one element may lie 45 · √n spreads off. A row with
  * elements further off is taken again with the spread that it turned out to have. What the errors lose when they are added up is below
  * n² · 2^-94 · spread² for each square. */
-ALWAYS void add_tree(const double *x, ptrdiff_t left, double pivot, const int plain, lane_pairs *s) {
+ALWAYS void add_tree(const double *x, ptrdiff_t left, double pivot, int far, const int plain, lane_pairs *s) {
+    if (far) fetch_ahead(x, TREE);
     EACH(i, REGS) {
         vd d[4];
         load_centred(x, i, left, pivot, 0, d); /* the compiler drops + −0 */
@@ -36,11 +37,9 @@ ALWAYS void sum_chunk(const double *x, ptrdiff_t cols, double pivot, vd above, v
         s->sum_error[i] = s->square_error[i] = (vd){0};
     }
     ptrdiff_t j = 0;
-    for (; j <= cols - TREE; j += TREE) {
-        if (far) fetch_ahead(x + j, TREE);
-        add_tree(x + j, TREE, pivot, plain, s);
-    }
-    if (j < cols) add_tree(x + j, cols - j, pivot, plain, s);
+    for (; j <= cols - TREE; j += TREE)
+        add_tree(x + j, TREE, pivot, far, plain, s);
+    if (j < cols) add_tree(x + j, cols - j, pivot, far, plain, s);
     EACH(i, REGS) {
         s->sum[i] = s->sum[i] - above;
         s->square[i] = s->square[i] - above_squares;
