@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ROWS = 11, SCALES = 3, SAMPLES = 2, PLACES = 37 };
 
@@ -31,6 +32,18 @@ static void *room(size_t size) {
     void *p = malloc(size);
     if (!p) exit(2);
     return p;
+}
+
+/* cut off, what is too large at the largest, what is too small at 0 */
+static uint16_t cut_to_half(int dtype, float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    if (dtype == LN_BFLOAT16) return (uint16_t)(bits >> 16);
+    const int power = (int)(bits >> 23 & 255) - 112;
+    const uint32_t sign = bits >> 16 & 0x8000, size = power <= 0   ? 0
+                                                      : power > 30 ? 0x7bff
+                                                                   : (uint32_t)power << 10 | (bits >> 13 & 0x3ff);
+    return (uint16_t)(sign | size);
 }
 
 static void set(void *array, int is_f64, size_t i, double v) {
@@ -217,6 +230,72 @@ static void run_across(int norm, int is_f64, ptrdiff_t cols, double scale, int f
         free(all[i]);
 }
 
+static ln_view view_rows(void *data, int dtype, int itemsize, ptrdiff_t rows, ptrdiff_t cols, int alike) {
+    return (ln_view){.data = data,
+                     .dtype = dtype,
+                     .itemsize = itemsize,
+                     .row_axes = 1,
+                     .row_lengths = {rows},
+                     .row_strides = {alike ? 0 : cols * itemsize},
+                     .col_axes = 1,
+                     .col_lengths = {cols},
+                     .col_strides = {itemsize}};
+}
+
+/* Rows of a half type side by side, forward and backward, as many as make a group, a strip and a rest; one is constant, and with a scale that
+ * is one or huge some go the exact way. */
+static void run_half(int norm, int dtype, ptrdiff_t cols, double scale, int far) {
+    enum { HALVES = 15 };
+    const ln_rows *kernels = ln_rows_of(norm, LN_FLOAT32);
+    const size_t row = (size_t)cols, count = HALVES * row;
+    uint16_t *x = room(count * 2), *dy = room(count * 2), *out = room(count * 2);
+    float *weight = room(row * 4), *bias = room(row * 4);
+    double *sums = room((size_t)kernels->planes * row * 8), statistics[2][HALVES] = {{0}};
+    for (size_t i = 0; i < count; ++i) {
+        x[i] = cut_to_half(dtype, i / row == 3 ? 1000 : (float)(draw() * scale));
+        dy[i] = cut_to_half(dtype, (float)draw());
+    }
+    for (size_t i = 0; i < row; ++i) {
+        set(weight, 0, i, draw());
+        set(bias, 0, i, draw());
+    }
+    const ptrdiff_t block = ln_block_rows(cols * 4, 4, 0), back = ln_backward_rows(cols * 4, 4, 0);
+    char *memory = room(ln_room(block > back ? block : back, cols * 4) + 64);
+    char *aligned = memory + (64 - (uintptr_t)memory % 64) % 64;
+    const ln_forward_plan forward = {.x = view_rows(x, dtype, 2, HALVES, cols, 0),
+                                     .weight = view_rows(weight, LN_FLOAT32, 4, HALVES, cols, 1),
+                                     .bias = view_rows(bias, LN_FLOAT32, 4, HALVES, cols, 1),
+                                     .rows = HALVES,
+                                     .cols = cols,
+                                     .block = block,
+                                     .eps = 1e-5,
+                                     .far = far,
+                                     .y = view_rows(out, dtype, 2, HALVES, cols, 0),
+                                     .mean = statistics[0],
+                                     .rstd = statistics[1]};
+    kernels->forward_views(&forward, 0, HALVES, aligned);
+    add(out, count * 2);
+    add(statistics, sizeof statistics);
+    const ln_backward_plan backward = {.x = forward.x,
+                                       .dy = view_rows(dy, dtype, 2, HALVES, cols, 0),
+                                       .weight = forward.weight,
+                                       .mean = statistics[0],
+                                       .rstd = statistics[1],
+                                       .rows = HALVES,
+                                       .cols = cols,
+                                       .block = back,
+                                       .far = far,
+                                       .dx = forward.y};
+    kernels->backward_views(&backward, 0, HALVES, aligned, sums);
+    add(out, count * 2);
+    kernels->fold(sums, 1, 0, cols, cols, weight, bias);
+    add(weight, row * 4);
+    add(bias, row * 4);
+    void *all[] = {x, dy, out, weight, bias, sums, memory};
+    for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
+        free(all[i]);
+}
+
 int main(void) {
     static const ptrdiff_t lengths[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100, 768, 1001, 4097};
     static const double scales[SCALES] = {1, 1e30, 1e-40};
@@ -230,6 +309,7 @@ int main(void) {
                     const int far = (int)(i + (size_t)s) % (LN_IN_MEMORY + 1);
                     run(kind / 2, kind % 2, lengths[i], scales[s], far);
                     run_across(kind / 2, kind % 2, lengths[i], scales[s], far);
+                    run_half(kind / 2, kind % 2 ? LN_BFLOAT16 : LN_FLOAT16, lengths[i], scales[s], far);
                 }
         for (int is_f64 = 0; is_f64 < 2; ++is_f64)
             for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i)

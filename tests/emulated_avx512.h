@@ -40,6 +40,7 @@ EMULATED ei e_set1_epi32(int v) { return (ei){0} + v; }
 EMULATED ed e_set1_pd(double v) { return v - (ed){0}; }
 EMULATED ei e_add_epi32(ei a, ei b) { return (ei)((eu)a + (eu)b); }
 EMULATED ei e_srli_epi32(ei a, int n) { return (ei)((eu)a >> n); }
+EMULATED ei e_slli_epi32(ei a, int n) { return (ei)((eu)a << n); }
 EMULATED ei e_mask_and_epi32(ei other, unsigned mask, ei a, ei b) {
     LANES_OF(i, 16) other[i] = mask >> i & 1 ? a[i] & b[i] : other[i];
     return other;
@@ -68,6 +69,13 @@ EMULATED unsigned e_cmp_ps_mask(ef a, ef b, int how) {
     return mask;
 }
 
+EMULATED ei e_cvtepu16_epi32(__m256i v) {
+    uint16_t low[16];
+    ei out;
+    _mm256_storeu_si256((void *)low, v);
+    LANES_OF(i, 16) out[i] = low[i];
+    return out;
+}
 EMULATED __m256i e_cvtepi32_epi16(ei v) {
     uint16_t low[16];
     LANES_OF(i, 16) low[i] = (uint16_t)v[i];
@@ -136,6 +144,7 @@ MOVE(pd, ed, 8)
 #define _mm512_castps512_ps256 e_castps512_ps256
 #define _mm512_cmp_ps_mask e_cmp_ps_mask
 #define _mm512_cvtepi32_epi16 e_cvtepi32_epi16
+#define _mm512_cvtepu16_epi32 e_cvtepu16_epi32
 #define _mm512_cvtepu8_epi32 e_cvtepu8_epi32
 #define _mm512_cvtpd_ps e_cvtpd_ps
 #define _mm512_cvtph_ps e_cvtph_ps
@@ -155,6 +164,7 @@ MOVE(pd, ed, 8)
 #define _mm512_maskz_loadu_ps e_maskz_loadu_ps
 #define _mm512_set1_epi32 e_set1_epi32
 #define _mm512_set1_pd e_set1_pd
+#define _mm512_slli_epi32 e_slli_epi32
 #define _mm512_sqrt_pd e_sqrt_pd
 #define _mm512_srli_epi32 e_srli_epi32
 #define _mm512_stream_pd e_stream_pd

@@ -76,6 +76,74 @@ def test_past_the_caches(name, shape, half):
 
 
 @pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("rows", [1, 3, 4, 8, 12, 15])  # strips of 4, groups of 8, and a rest
+@pytest.mark.parametrize("name", NORMS)
+def test_rows_that_are_no_usual_ones(name, rows, half):
+    """Among others a row that is not finite, one of huge gradients, one far from 0; outputs left
+    out; no weight. Tiles of 256 columns, three quarters of one and ends of every length."""
+    norm = Norm(name)
+    for cols in (8, 200, 256, *range(304, 321), 4104):
+        x, dy, *parameters = operands((rows, cols), half)
+        x[0, 0] = np.nan if rows > 4 else x[0, 0]
+        x[rows // 2] = x[rows // 2] / half(64) + half(1000)
+        dy[-1] *= half(1e4 if half is np.float16 else 3e37)
+        for some in (norm.parameters_of(*parameters), ()):
+            y, cache = norm.forward(x, cols, *some)
+            known, record = norm.forward(x.astype(np.float32), cols, *some)
+            assert_same_bits(y, known.astype(half))
+            dx, *sums = norm.backward(dy.astype(np.float32), record)
+            with np.errstate(over="ignore"):
+                wanted = dx.astype(half), *(a if some else a.astype(half) for a in sums)
+            for k in range(len(wanted)):
+                mask = [i == k for i in range(len(wanted))]
+                got = norm.backward(dy, cache, output_mask=mask)
+                assert_same_bits(got[k], wanted[k])
+            assert_all_same_bits(norm.backward(dy, cache), wanted)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_in_place(norm, half):
+    for shape in [(20, 768), (13, 301)]:
+        x, dy, weight, bias = operands(shape, half)
+        parameters = norm.parameters_of(weight, bias)
+        wanted, cache = norm.forward(x, shape[1], *parameters)
+        known = norm.backward(dy, cache)
+        for of in (0, 1):
+            own = [x.copy(), dy.copy()]
+            got = norm.backward(own[1], cache._replace(x=own[0]), out=own[of])
+            assert got[0] is own[of]
+            assert_all_same_bits(got, known)
+        y = x.copy()
+        assert norm.normalize(y, shape[1], *parameters, out=y) is y
+        assert_same_bits(y, wanted)
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("shape", [(11_000, 512), (10_900, 520), (87_500, 64), (18_600, 301)])
+@pytest.mark.parametrize("name", NORMS)
+def test_gradients_past_the_caches(name, shape, half):
+    """Rows that are whole lines and not, wherever dx begins; the last rows are no whole strip, one
+    goes the exact way."""
+    norm, (rows, cols) = Norm(name), shape
+    assert 6 * rows * cols >= 2**25  # x, dy and dx: STREAM_BYTES of kernels.pxd
+    x, dy, weight, bias = operands((37, cols), half)
+    x[5, 1] = np.inf
+    x, dy = (np.resize(a, shape) for a in (x, dy))
+    parameters = norm.parameters_of(weight, bias)
+    _, cache = norm.forward(x, cols, *parameters)
+    wide_cache = cache._replace(x=x.astype(np.float32))
+    known, *known_sums = norm.backward(dy.astype(np.float32), wide_cache)
+    known = known.astype(half)
+    room = np.empty(rows * cols + 64, half)
+    for start in (0, 1, 8, 32):
+        dx = room[start : start + rows * cols].reshape(shape)
+        dx[...] = 7
+        _, *sums = norm.backward(dy, cache, out=dx)
+        assert_same_bits(dx, known)
+        assert_all_same_bits(sums, known_sums)
+
+
+@pytest.mark.parametrize("half", HALVES)
 def test_parameters_of_the_same_type(norm, half):
     """The same as their float32 values; and gradients in that type."""
     x, dy, weight, bias = operands((9, 33), half)

@@ -50,9 +50,9 @@ ALWAYS void differentiate_masked(const ln_backward_plan *plan, const real *x, co
     group_gradient g = {.any_exact = 0};
     for (int r = 0; r < rows; ++r)
         take_masked(plan, x + r * cols, dy + r * cols, weight, row + r, r, centred, room, &g);
-    const columns_plan columns = plan_columns(room->x, room->dy, dx, cols, LN_NEAR);
+    const columns_plan columns = plan_columns(room->x, room->dy, dx, cols, LN_NEAR, DTYPE_OF_REAL);
     for (tile t = first_tile(0, cols, 0, 0, cols, centred, 0); t.first < cols; advance(&t, cols))
-        compute_group(room->x, room->dy, weight, &g, rows, &t, &columns, dx, sums);
+        compute_group(room->x, room->dy, DTYPE_OF_REAL, weight, &g, rows, &t, &columns, dx, sums);
     for (int r = 0; dx && r < rows; ++r)
         hide_row(dx + r * cols, bytes_of_row(&plan->mask, row + r, room->mask), cols, 0, dx + r * cols);
 }
@@ -68,6 +68,26 @@ ALWAYS void add_ds(const ln_view *ds, const real *dx, ptrdiff_t row, int rows, p
         }
         add_row(dx + r * cols, b, cols, 0, streams ? row_room : to + r * cols, streams ? to + r * cols : 0);
     }
+}
+
+/* Whether x, dy and dx, where that is wanted, are of one half type, and taken as they lie */
+ALWAYS int are_gradients_half(const ln_backward_plan *plan) {
+    const ptrdiff_t cols = plan->cols;
+    const int dx_is = !plan->dx.data || (plan->dx.dtype == plan->x.dtype && are_side_by_side(&plan->dx, cols));
+    return plan->x.dtype != DTYPE_OF_REAL && plan->dy.dtype == plan->x.dtype && are_side_by_side(&plan->x, cols) &&
+           are_side_by_side(&plan->dy, cols) && dx_is && !plan->mask.data && !plan->ds.data;
+}
+/* `rows` rows of such */
+ALWAYS void differentiate_half(const ln_backward_plan *plan, ptrdiff_t row, ptrdiff_t rows, const real *weight, const int centred,
+                               real *room, double *sums) {
+#if HAS_HALF
+    half_body *const bodies[2][2] = {{backward_float16_rms, backward_float16}, {backward_bfloat16_rms, backward_bfloat16}};
+    bodies[plan->x.dtype == LN_BFLOAT16][centred](row_of(&plan->x, row), row_of(&plan->dy, row), weight,
+                                                  centred ? plan->mean + row : 0, plan->rstd + row, rows, plan->cols, plan->far,
+                                                  room, plan->dx.data ? row_of(&plan->dx, row) : 0, sums);
+#else
+    (void)plan, (void)row, (void)rows, (void)weight, (void)centred, (void)room, (void)sums;
+#endif
 }
 
 ALWAYS void differentiate_views(const ln_backward_plan *plan, ptrdiff_t first, ptrdiff_t last, const int centred, char *room_,
@@ -89,6 +109,10 @@ ALWAYS void differentiate_views(const ln_backward_plan *plan, ptrdiff_t first, p
     const int direct = plan->dx.data && are_direct(&plan->dx, cols);
     const int streams = plan->dx.data && plan->far == LN_IN_MEMORY && !is_same(&plan->dx, &plan->x) &&
                         !is_same(&plan->dx, &plan->dy) && !is_same(&plan->dx, &plan->ds);
+    if (are_gradients_half(plan)) {
+        differentiate_half(plan, first, last - first, weight, centred, (real *)room_, sums);
+        return;
+    }
     if (sums) memset(sums, 0, (size_t)(PLANES * cols) * sizeof *sums);
     if (is_gradient_across(plan, last - first)) {
         differentiate_across(plan, first, last, weight, centred, room.x, sums);

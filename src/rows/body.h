@@ -1,5 +1,11 @@
 /* body.h: the row arithmetic of one target and one dtype, and the table that offers it. What differs by dtype stands in files that
  * real_f32.h and real_f64.h name. */
+#include "runs.h"
+
+#include FORMATS_OF_REAL
+
+#include "stored.h"
+
 #include "statistics.h"
 
 #include "exact.h"
@@ -7,10 +13,6 @@
 #include STATISTICS_OF_REAL
 
 #include "choose.h"
-
-#include "runs.h"
-
-#include FORMATS_OF_REAL
 
 #include "turn.h"
 

@@ -65,10 +65,12 @@ NEVER void square_rows(const real *x, int rows, ptrdiff_t cols, double eps, int 
     settle_rows(x, rows, cols, eps, far, 0, pivot, spread, wanted, stats);
 }
 
-/* mean and rstd of `rows` rows (at most GROUP) of cols elements each */
-ALWAYS void take_statistics(const real *x, int rows, ptrdiff_t cols, double eps, int far, const int centred, group_stats *stats) {
+/* mean and rstd of `rows` rows (at most GROUP) of cols elements each. room: where they are widened for what is rare, if they are not reals */
+ALWAYS void take_statistics(const void *x, const int format, int rows, ptrdiff_t cols, double eps, int far, const int centred,
+                            real *room, group_stats *stats) {
     double pivot[GROUP], spread[GROUP];
     int64_t wanted[GROUP];
-    if (first_statistics(x, rows, cols, eps, far, centred, pivot, spread, wanted, stats))
-        (centred ? center_rows : square_rows)(x, rows, cols, eps, far, pivot, spread, wanted, stats);
+    if (!first_statistics(x, format, rows, cols, eps, far, centred, pivot, spread, wanted, stats)) return;
+    (centred ? center_rows : square_rows)(reals_of(x, rows * cols, format, room), rows, cols, eps, far, pivot, spread, wanted,
+                                          stats);
 }

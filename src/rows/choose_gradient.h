@@ -38,9 +38,11 @@ NEVER int exact_gradients(const real *x, const real *dy, const real *weight, con
     return any;
 }
 
-/* The constants of `rows` rows (at most GROUP); wanted: dx is; mean: not looked at where not centred */
-ALWAYS void choose_constants(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
-                             ptrdiff_t cols, int far, int wanted, const int centred, group_gradient *g) {
+/* The constants of `rows` rows (at most GROUP); wanted: dx is; mean: not looked at where not centred. room: where their x and dy, (rows,
+ * cols) each, are widened for what is rare, if they are not reals */
+ALWAYS void choose_constants(const void *x, const void *dy, const int format, const real *weight, const double *mean,
+                             const double *rstd, int rows, ptrdiff_t cols, int far, int wanted, const int centred, real *room,
+                             group_gradient *g) {
     double m_room[GROUP] = {0}, s_room[GROUP] = {0}, mean_h[GROUP], mean_hd[GROUP];
     const double *m = centred ? mean : m_room, *s = rstd;
     int64_t any_exact = 0;
@@ -53,7 +55,7 @@ ALWAYS void choose_constants(const real *x, const real *dy, const real *weight, 
         }
         m = m_room, s = s_room;
     }
-    take_means(x, dy, weight, m, s, rows, cols, far, wanted, centred, &means);
+    take_means(x, dy, format, weight, m, s, rows, cols, far, wanted, centred, &means);
     EACH(i, REGS)
     set_constants(load_d(m + i * WD), load_d(s + i * WD), &means, i, wanted, g);
     for (int r = 0; r < rows; ++r)
@@ -64,13 +66,23 @@ ALWAYS void choose_constants(const real *x, const real *dy, const real *weight, 
         store_d(mean_h + i * WD, means.mean_h[i]);
         store_d(mean_hd + i * WD, means.mean_hd[i]);
     }
+    x = reals_of(x, rows * cols, format, room);
+    dy = reals_of(dy, rows * cols, format, room + rows * cols);
     g->any_exact = exact_gradients(x, dy, weight, m, s, mean_h, mean_hd, rows, cols, centred, g);
 }
-NEVER void take_gradient(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
-                         ptrdiff_t cols, int far, int wanted, group_gradient *g) {
-    choose_constants(x, dy, weight, mean, rstd, rows, cols, far, wanted, 1, g);
-}
-NEVER void take_gradient_rms(const real *x, const real *dy, const real *weight, const double *mean, const double *rstd, int rows,
-                             ptrdiff_t cols, int far, int wanted, group_gradient *g) {
-    choose_constants(x, dy, weight, mean, rstd, rows, cols, far, wanted, 0, g);
-}
+typedef void constants_pass(const void *x, const void *dy, const real *weight, const double *mean, const double *rstd, int rows,
+                            ptrdiff_t cols, int far, int wanted, real *room, group_gradient *g);
+#define CONSTANTS_PASS(NAME, CENTRED, FORMAT)                                                                                      \
+    NEVER void NAME(const void *x, const void *dy, const real *weight, const double *mean, const double *rstd, int rows,           \
+                    ptrdiff_t cols, int far, int wanted, real *room, group_gradient *g) {                                          \
+        choose_constants(x, dy, FORMAT, weight, mean, rstd, rows, cols, far, wanted, CENTRED, room, g);                            \
+    }
+CONSTANTS_PASS(take_gradient, 1, DTYPE_OF_REAL)
+CONSTANTS_PASS(take_gradient_rms, 0, DTYPE_OF_REAL)
+#if HAS_HALF
+CONSTANTS_PASS(take_gradient_float16, 1, LN_FLOAT16)
+CONSTANTS_PASS(take_gradient_float16_rms, 0, LN_FLOAT16)
+CONSTANTS_PASS(take_gradient_bfloat16, 1, LN_BFLOAT16)
+CONSTANTS_PASS(take_gradient_bfloat16_rms, 0, LN_BFLOAT16)
+#endif
+#undef CONSTANTS_PASS

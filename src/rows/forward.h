@@ -17,91 +17,98 @@ ALWAYS vec normalize_vector(vec x, vec minus_hi, vec rest, vec rstd, const int w
     return weighted ? xhat * weight : biased ? xhat + bias : xhat;
 }
 
-/* `vectors` vectors of one row of y from column j on, the first n lanes of each; n = W: all lanes. `format`, a constant: what y is stored
- * as, x's own or narrower. */
-ALWAYS void normalize(const real *x, const real *weight, const real *bias, ptrdiff_t j, const int vectors, int n, vec minus_hi,
-                      vec rest, vec rstd, const int streams, const int centred, const int format, void *y) {
+/* How the rows of a call are stored: x and y; constants, so that the compiler makes a copy for each. Where x's are no reals, those of the
+ * rare rows that need them lie in a room besides, and y has x's format. */
+typedef struct {
+    int x, y;
+} row_formats;
+#define ALL_REAL ((row_formats){DTYPE_OF_REAL, DTYPE_OF_REAL})
+
+/* `vectors` vectors of one row of y from column j on, the first n lanes of each; n = W: all lanes */
+ALWAYS void normalize(const void *x, const real *weight, const real *bias, ptrdiff_t j, const int vectors, int n, vec minus_hi,
+                      vec rest, vec rstd, const int streams, const int centred, const row_formats in, void *y) {
     vec v[VECTORS];
-    EACH(k, vectors) v[k] = load_n(x + j + k * W, n);
+    EACH(k, vectors) v[k] = read_n(element(x, j + k * W, in.x), n, in.x);
     EACH(k, vectors) {
         const vec w = weight ? load_n(weight + j + k * W, n) : rest, b = bias ? load_n(bias + j + k * W, n) : rest;
         v[k] = normalize_vector(v[k], minus_hi, rest, rstd, weight != 0, w, bias != 0, b, centred);
     }
-    EACH(k, vectors) write_as(y, j + k * W, v[k], n, streams, format);
+    write_all(place(y, j, in.y), W, v, vectors, n, streams, in.y);
 }
 
 /* Columns j … last − 1 of a row; the first `head` of them, which may be none, are taken apart */
-ALWAYS void normalize_columns(const real *x, const real *weight, const real *bias, ptrdiff_t j, int head, ptrdiff_t last,
-                              real minus_hi_, real rest_, real rstd_, const int streams, const int centred, const int format,
+ALWAYS void normalize_columns(const void *x, const real *weight, const real *bias, ptrdiff_t j, int head, ptrdiff_t last,
+                              real minus_hi_, real rest_, real rstd_, const int streams, const int centred, const row_formats in,
                               void *y) {
     const vec minus_hi = splat(minus_hi_), rest = splat(rest_), rstd = splat(rstd_);
-    if (head) normalize(x, weight, bias, j, 1, head, minus_hi, rest, rstd, streams, centred, format, y);
+    if (head) normalize(x, weight, bias, j, 1, head, minus_hi, rest, rstd, streams, centred, in, y);
     for (j += head; j + VECTORS * W <= last; j += VECTORS * W) {
-        if (streams && format == DTYPE_OF_REAL)
-            fetch_ahead(x + j + AHEAD / sizeof(real), VECTORS * W); /* from memory: a tenth of the time */
-        normalize(x, weight, bias, j, VECTORS, W, minus_hi, rest, rstd, streams, centred, format, y);
+        if (streams && in.y == DTYPE_OF_REAL)
+            fetch_ahead((const char *)element(x, j, in.x) + AHEAD, VECTORS * W, in.x); /* from memory: a tenth of the time */
+        normalize(x, weight, bias, j, VECTORS, W, minus_hi, rest, rstd, streams, centred, in, y);
     }
     for (; j + W <= last; j += W)
-        normalize(x, weight, bias, j, 1, W, minus_hi, rest, rstd, streams, centred, format, y);
-    if (j < last) normalize(x, weight, bias, j, 1, (int)(last - j), minus_hi, rest, rstd, streams, centred, format, y);
+        normalize(x, weight, bias, j, 1, W, minus_hi, rest, rstd, streams, centred, in, y);
+    if (j < last) normalize(x, weight, bias, j, 1, (int)(last - j), minus_hi, rest, rstd, streams, centred, in, y);
 }
 
 /* The compiler's copies of it: weight and bias there or not. */
-ALWAYS void normalize_any(const real *x, const real *weight, const real *bias, ptrdiff_t j, int head, ptrdiff_t last, real minus_hi,
-                          real rest, real rstd, const int streams, const int centred, const int format, void *y) {
+ALWAYS void normalize_any(const void *x, const real *weight, const real *bias, ptrdiff_t j, int head, ptrdiff_t last, real minus_hi,
+                          real rest, real rstd, const int streams, const int centred, const row_formats in, void *y) {
     if (weight && bias)
-        normalize_columns(x, weight, bias, j, head, last, minus_hi, rest, rstd, streams, centred, format, y);
+        normalize_columns(x, weight, bias, j, head, last, minus_hi, rest, rstd, streams, centred, in, y);
     else if (weight)
-        normalize_columns(x, weight, 0, j, head, last, minus_hi, rest, rstd, streams, centred, format, y);
+        normalize_columns(x, weight, 0, j, head, last, minus_hi, rest, rstd, streams, centred, in, y);
     else if (bias)
-        normalize_columns(x, 0, bias, j, head, last, minus_hi, rest, rstd, streams, centred, format, y);
+        normalize_columns(x, 0, bias, j, head, last, minus_hi, rest, rstd, streams, centred, in, y);
     else
-        normalize_columns(x, 0, 0, j, head, last, minus_hi, rest, rstd, streams, centred, format, y);
+        normalize_columns(x, 0, 0, j, head, last, minus_hi, rest, rstd, streams, centred, in, y);
 }
 
 /* The few columns of a row that share a line with the row before or after it, through the caches */
-ALWAYS void normalize_end(const real *x, const real *weight, const real *bias, ptrdiff_t j, ptrdiff_t last, real minus_hi,
-                          real rest, real rstd, const int centred, const int format, void *y) {
+ALWAYS void normalize_end(const void *x, const real *weight, const real *bias, ptrdiff_t j, ptrdiff_t last, real minus_hi,
+                          real rest, real rstd, const int centred, const row_formats in, void *y) {
     for (; j < last; j += W)
-        normalize(x, weight, bias, j, 1, at_most(last - j), splat(minus_hi), splat(rest), splat(rstd), 0, centred, format, y);
+        normalize(x, weight, bias, j, 1, at_most(last - j), splat(minus_hi), splat(rest), splat(rstd), 0, centred, in, y);
 }
 
-ALWAYS int most_rows(ptrdiff_t cols) {
-    const ptrdiff_t fit = GROUP_BYTES / (cols * (ptrdiff_t)sizeof(real));
+ALWAYS int most_rows(ptrdiff_t cols, const int format) {
+    const ptrdiff_t fit = GROUP_BYTES / (cols * size_in(format));
     return fit < 1 ? 1 : fit > GROUP ? GROUP : (int)fit;
 }
 
-/* Columns j … last − 1 of a row, whichever way it goes; the exact way writes all of them when j is 0, first to x where y is narrower */
-ALWAYS void write_columns(const real *x, const real *weight, const real *bias, ptrdiff_t cols, ptrdiff_t j, ptrdiff_t last,
-                          const group_stats *s, int r, int streams, const int centred, const int format, void *y) {
+/* Columns j … last − 1 of a row, whichever way it goes; the exact way writes all of them when j is 0, from its reals, and over these
+ * first where y has none */
+ALWAYS void write_columns(const void *x, const real *weight, const real *bias, ptrdiff_t cols, ptrdiff_t j, ptrdiff_t last,
+                          const group_stats *s, int r, int streams, const int centred, const row_formats in, real *room, void *y) {
     const real minus_hi = centred ? s->minus_hi[r] : 0, rest = centred ? s->rest[r] : 0, factor = s->factor[r];
     if (!centred) bias = 0; /* there is none: no copies for it */
     if (s->exact[r]) {
-        real *own = format == DTYPE_OF_REAL ? y : (real *)x;
-        if (j == 0) scale_normalize(x, weight, bias, cols, &s->scaled[r], own);
-        if (format != DTYPE_OF_REAL) write_run(own, cols, format, y, size_in(format), 0);
+        real *reals = in.x == DTYPE_OF_REAL ? (real *)x : room, *own = in.y == DTYPE_OF_REAL ? y : reals;
+        if (j == 0) scale_normalize(reals, weight, bias, cols, &s->scaled[r], own);
+        if (in.y != DTYPE_OF_REAL) write_run(own, cols, in.y, y, size_in(in.y), 0);
     } else if (streams) {
-        const void *to = (char *)y + j * size_in(format);
-        const ptrdiff_t size = size_in(format), n = last - j;
-        const int pieces = format == DTYPE_OF_REAL && ((uintptr_t)to | (uintptr_t)(n * size)) % 16 == 0;
+        const ptrdiff_t size = size_in(in.y), n = last - j;
+        const void *to = element(y, j, in.y);
+        const int pieces = in.y == DTYPE_OF_REAL && ((uintptr_t)to | (uintptr_t)(n * size)) % 16 == 0;
         const ptrdiff_t from = pieces ? j : j + before_lines(to, n, size), until = pieces ? last : j + end_of_lines(to, n, size);
-        const int head = head_in((char *)y + from * size, until - from, format);
-        normalize_end(x, weight, bias, j, from, minus_hi, rest, factor, centred, format, y);
-        normalize_any(x, weight, bias, from, head, until, minus_hi, rest, factor, 1, centred, format, y);
-        normalize_end(x, weight, bias, until, last, minus_hi, rest, factor, centred, format, y);
+        const int head = head_in(element(y, from, in.y), until - from, in.y);
+        normalize_end(x, weight, bias, j, from, minus_hi, rest, factor, centred, in, y);
+        normalize_any(x, weight, bias, from, head, until, minus_hi, rest, factor, 1, centred, in, y);
+        normalize_end(x, weight, bias, until, last, minus_hi, rest, factor, centred, in, y);
     } else {
-        normalize_any(x, weight, bias, j, 0, last, minus_hi, rest, factor, 0, centred, format, y);
+        normalize_any(x, weight, bias, j, 0, last, minus_hi, rest, factor, 0, centred, in, y);
     }
 }
 
 /* The same, for the spans after a row's first: one copy of it, out of the way of the rows that have one */
 NEVER void write_more(const real *x, const real *weight, const real *bias, ptrdiff_t cols, ptrdiff_t j, ptrdiff_t last,
                       const group_stats *s, int r, int streams, real *y) {
-    write_columns(x, weight, bias, cols, j, last, s, r, streams, 1, DTYPE_OF_REAL, y);
+    write_columns(x, weight, bias, cols, j, last, s, r, streams, 1, ALL_REAL, 0, y);
 }
 NEVER void write_more_rms(const real *x, const real *weight, const real *bias, ptrdiff_t cols, ptrdiff_t j, ptrdiff_t last,
                           const group_stats *s, int r, int streams, real *y) {
-    write_columns(x, weight, bias, cols, j, last, s, r, streams, 0, DTYPE_OF_REAL, y);
+    write_columns(x, weight, bias, cols, j, last, s, r, streams, 0, ALL_REAL, 0, y);
 }
 
 /* What the caller gets of a group */
@@ -113,22 +120,25 @@ ALWAYS void keep_rows(const double *from, int rows, double *to) {
             to[r] = from[r];
 }
 
-ALWAYS void take_rows(const real *x, const real *weight, const real *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,
-                      double eps, int far, int streams, const int centred, const int format, void *y, double *mean, double *rstd) {
-    const int most = most_rows(cols);
+/* room: (GROUP, cols), where x's are no reals */
+ALWAYS void take_rows(const void *x, const real *weight, const real *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,
+                      double eps, int far, int streams, const int centred, const row_formats in, real *room, void *y, double *mean,
+                      double *rstd) {
+    const int most = most_rows(cols, in.x);
     for (ptrdiff_t row = first; row < last; row += most) {
         const int rows = (int)(last - row < most ? last - row : most);
+        const void *own = element(x, row * cols, in.x);
         group_stats stats;
-        take_statistics(x + row * cols, rows, cols, eps, far, centred, &stats);
+        take_statistics(own, in.x, rows, cols, eps, far, centred, room, &stats);
         if (centred && mean) keep_rows(stats.mean, rows, mean + row);
         if (rstd) keep_rows(stats.rstd, rows, rstd + row);
-        const ptrdiff_t span = cols < 2 * SPAN || format != DTYPE_OF_REAL ? cols : SPAN;
+        const ptrdiff_t span = cols < 2 * SPAN || in.y != DTYPE_OF_REAL ? cols : SPAN;
         for (int r = 0; r < rows; ++r)
-            write_columns(x + (row + r) * cols, weight, bias, cols, 0, span, &stats, r, streams, centred, format,
-                          (char *)y + (row + r) * cols * size_in(format));
+            write_columns(element(own, r * cols, in.x), weight, bias, cols, 0, span, &stats, r, streams, centred, in,
+                          in.x == DTYPE_OF_REAL ? 0 : room + r * cols, place(y, (row + r) * cols, in.y));
         for (ptrdiff_t j = span; j < cols; j += span) {
             for (int r = 0; r < rows; ++r)
-                (centred ? write_more : write_more_rms)(x + (row + r) * cols, weight, bias, cols, j,
+                (centred ? write_more : write_more_rms)((const real *)own + r * cols, weight, bias, cols, j,
                                                         cols - j < span ? cols : j + span, &stats, r, streams,
                                                         (real *)y + (row + r) * cols);
         }
@@ -140,7 +150,7 @@ ALWAYS void take_rows(const real *x, const real *weight, const real *bias, ptrdi
 #define FORWARD_KERNEL(ROWS, BODY, CENTRED)                                                                                        \
     NEVER void BODY(const real *x, const real *weight, const real *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,          \
                     double eps, int far, real *y, double *mean, double *rstd) {                                                    \
-        take_rows(x, weight, bias, first, last, cols, eps, far, far == LN_IN_MEMORY && y != x, CENTRED, DTYPE_OF_REAL, y, mean,    \
+        take_rows(x, weight, bias, first, last, cols, eps, far, far == LN_IN_MEMORY && y != x, CENTRED, ALL_REAL, 0, y, mean,      \
                   rstd);                                                                                                           \
     }                                                                                                                              \
     static void ROWS(const void *x, const void *weight, const void *bias, ptrdiff_t first, ptrdiff_t last, ptrdiff_t cols,         \
@@ -154,17 +164,21 @@ FORWARD_KERNEL(forward_rows_rms, forward_body_rms, 0)
 #undef FORWARD_KERNEL
 
 #if HAS_HALF
-/* Rows that were widened from a half type, into y in that type; x, which is the caller's room, may be written over */
-typedef void narrow_body(real *x, const real *weight, const real *bias, ptrdiff_t rows, ptrdiff_t cols, double eps, int streams,
-                         void *y, double *mean, double *rstd);
-#define NARROW_BODY(BODY, CENTRED, FORMAT)                                                                                         \
-    NEVER void BODY(real *x, const real *weight, const real *bias, ptrdiff_t rows, ptrdiff_t cols, double eps, int streams,        \
-                    void *y, double *mean, double *rstd) {                                                                         \
-        take_rows(x, weight, bias, 0, rows, cols, eps, LN_NEAR, streams, CENTRED, FORMAT, y, mean, rstd);                          \
+/* Rows in a half type, or reals that were made of such, into y in that type. room: (GROUP, cols), or x itself, which may be written over */
+typedef void narrow_body(const void *x, const real *weight, const real *bias, ptrdiff_t rows, ptrdiff_t cols, double eps, int far,
+                         int streams, real *room, void *y, double *mean, double *rstd);
+#define NARROW_BODY(BODY, CENTRED, X, Y)                                                                                           \
+    NEVER void BODY(const void *x, const real *weight, const real *bias, ptrdiff_t rows, ptrdiff_t cols, double eps, int far,      \
+                    int streams, real *room, void *y, double *mean, double *rstd) {                                                \
+        take_rows(x, weight, bias, 0, rows, cols, eps, far, streams, CENTRED, (row_formats){X, Y}, room, y, mean, rstd);           \
     }
-NARROW_BODY(forward_float16, 1, LN_FLOAT16)
-NARROW_BODY(forward_float16_rms, 0, LN_FLOAT16)
-NARROW_BODY(forward_bfloat16, 1, LN_BFLOAT16)
-NARROW_BODY(forward_bfloat16_rms, 0, LN_BFLOAT16)
+NARROW_BODY(forward_float16, 1, LN_FLOAT16, LN_FLOAT16)
+NARROW_BODY(forward_float16_rms, 0, LN_FLOAT16, LN_FLOAT16)
+NARROW_BODY(forward_bfloat16, 1, LN_BFLOAT16, LN_BFLOAT16)
+NARROW_BODY(forward_bfloat16_rms, 0, LN_BFLOAT16, LN_BFLOAT16)
+NARROW_BODY(forward_to_float16, 1, DTYPE_OF_REAL, LN_FLOAT16)
+NARROW_BODY(forward_to_float16_rms, 0, DTYPE_OF_REAL, LN_FLOAT16)
+NARROW_BODY(forward_to_bfloat16, 1, DTYPE_OF_REAL, LN_BFLOAT16)
+NARROW_BODY(forward_to_bfloat16_rms, 0, DTYPE_OF_REAL, LN_BFLOAT16)
 #undef NARROW_BODY
 #endif

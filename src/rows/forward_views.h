@@ -91,18 +91,29 @@ ALWAYS int can_narrow(const ln_view *y, ptrdiff_t row, ptrdiff_t cols, int strea
     return y->dtype != DTYPE_OF_REAL && are_side_by_side(y, cols) && (!streams || whole || cols >= STREAMED_COLUMNS);
 }
 
-/* `rows` rows in the room, which are y as they are rounded to its half type */
-ALWAYS void normalize_narrow(const ln_forward_plan *plan, const real *x, const real *weight, const real *bias, ptrdiff_t row,
-                             ptrdiff_t rows, int streams, const int centred) {
+/* `rows` rows into y as they are rounded to its half type: x's own, which are of that type as well, or reals in the room */
+ALWAYS void normalize_narrow(const ln_forward_plan *plan, const void *x, const int is_half, const real *weight, const real *bias,
+                             ptrdiff_t row, ptrdiff_t rows, int streams, const int centred, real *room) {
 #if HAS_HALF
     double *mean = plan->mean ? plan->mean + row : 0, *rstd = plan->rstd ? plan->rstd + row : 0;
-    narrow_body *const float16 = centred ? forward_float16 : forward_float16_rms;
-    narrow_body *const bfloat16 = centred ? forward_bfloat16 : forward_bfloat16_rms;
-    (plan->y.dtype == LN_FLOAT16 ? float16 : bfloat16)((real *)x, weight, bias, rows, plan->cols, plan->eps, streams,
-                                                       row_of(&plan->y, row), mean, rstd);
+    narrow_body *const from_half[2][2] = {{forward_float16_rms, forward_float16}, {forward_bfloat16_rms, forward_bfloat16}};
+    narrow_body *const from_real[2][2] = {{forward_to_float16_rms, forward_to_float16},
+                                          {forward_to_bfloat16_rms, forward_to_bfloat16}};
+    const int brain = plan->y.dtype == LN_BFLOAT16;
+    (is_half ? from_half : from_real)[brain][centred](x, weight, bias, rows, plan->cols, plan->eps, is_half ? plan->far : LN_NEAR,
+                                                      streams, room, row_of(&plan->y, row), mean, rstd);
 #else
-    (void)plan, (void)x, (void)weight, (void)bias, (void)row, (void)rows, (void)streams, (void)centred;
+    (void)plan, (void)x, (void)is_half, (void)weight, (void)bias, (void)row, (void)rows, (void)streams, (void)centred, (void)room;
 #endif
+}
+
+/* Whether rows are taken as they lie, in a half type, into rows that lie likewise. Short rows that are no multiple of a register are not: a
+ * block of them is widened as one run, and each would have an end of its own (at 37 columns a fifth more). */
+enum { ENDED_COLUMNS = 256 };
+ALWAYS int are_half(const ln_forward_plan *plan, ptrdiff_t row, int streams) {
+    const ptrdiff_t cols = plan->cols;
+    return !plan->mask.data && !plan->residual.data && are_side_by_side(&plan->x, cols) && plan->x.dtype == plan->y.dtype &&
+           (cols % W == 0 || cols >= ENDED_COLUMNS) && can_narrow(&plan->y, row, cols, streams);
 }
 
 ALWAYS void normalize_views(const ln_forward_plan *plan, ptrdiff_t first, ptrdiff_t last, const int centred, char *room_) {
@@ -117,6 +128,15 @@ ALWAYS void normalize_views(const ln_forward_plan *plan, ptrdiff_t first, ptrdif
         return;
     }
     const int streams = plan->far == LN_IN_MEMORY && !is_same(&plan->y, &plan->x) && !is_same(&plan->y, &plan->residual);
+    if (are_half(plan, first, streams)) {
+        real *reals = (real *)(singles + 6 * space);
+        for (ptrdiff_t row = first, rows; row < last; row += rows) {
+            rows = rows_in_common(plan, row, last);
+            const real *weight = parameters_of(&plan->weight, row, &weights), *bias = parameters_of(&plan->bias, row, &biases);
+            normalize_narrow(plan, row_of(&plan->x, row), 1, weight, bias, row, rows, streams, centred, reals);
+        }
+        return;
+    }
     for (ptrdiff_t from = first, to; from < last; from = to) {
         to = last - from < most ? last : from + most;
         const real *x = rows_of(&plan->x, from, to, cols, plan->far, room);
@@ -135,7 +155,7 @@ ALWAYS void normalize_views(const ln_forward_plan *plan, ptrdiff_t first, ptrdif
                 normalize_masked(plan, x_row, weight, bias, row, rows, bytes_of_row(&plan->mask, row, masks.mask), far, centred,
                                  &masks, y_row);
             } else if (narrows) {
-                normalize_narrow(plan, x_row, weight, bias, row, rows, streams, centred);
+                normalize_narrow(plan, x_row, 0, weight, bias, row, rows, streams, centred, (real *)x_row);
             } else {
                 (centred ? forward_body : forward_body_rms)(x_row, weight, bias, 0, rows, cols, plan->eps, far, y_row,
                                                             plan->mean ? plan->mean + row : 0, plan->rstd ? plan->rstd + row : 0);

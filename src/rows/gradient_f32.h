@@ -15,21 +15,22 @@ typedef struct {
 } step_sums;
 
 /* The WF elements at p, of which `left` are there: 0 for the others */
-ALWAYS vf load_left(const float *p, ptrdiff_t left) {
-    return left >= WF ? load_f(p) : left <= 0 ? (vf){0} : load_part_f(p, (int)left);
+ALWAYS vf read_left(const void *p, ptrdiff_t left, const int format) {
+    return left >= WF ? read_n(p, WF, format) : left <= 0 ? (vf){0} : read_n(p, (int)left, format);
 }
 
 /* h = dy · weight and h · (x − hi) of a step of which `left` columns are there, added up: (0 + 1) + (2 + 3) and 0 + 1, 2 + 3, of sixteen
  * columns each; sixteens: 4, or 2 where the others are not there */
-ALWAYS void add_products(const float *x, const float *dy, const float *weight, ptrdiff_t pitch, ptrdiff_t left, const int sixteens,
-                         const int rows, const int centred, const vf *minus_hi, step_sums *out) {
+ALWAYS void add_products(const void *x, const void *dy, const int format, const float *weight, ptrdiff_t pitch, ptrdiff_t left,
+                         const int sixteens, const int rows, const int centred, const vf *minus_hi, step_sums *out) {
     EACH(i, 16 / WF) {
         vf h[ABREAST][4], hd[ABREAST][4];
         EACH(k, sixteens) {
             const ptrdiff_t at = 16 * k + i * WF;
-            const vf w = weight ? load_left(weight + at, left - at) : splat_f(1);
+            const vf w = weight ? read_left(weight + at, left - at, LN_FLOAT32) : splat_f(1);
             EACH(r, rows) {
-                const vf dy_r = load_left(dy + r * pitch + at, left - at), x_r = load_left(x + r * pitch + at, left - at);
+                const vf dy_r = read_left(element(dy, r * pitch + at, format), left - at, format),
+                         x_r = read_left(element(x, r * pitch + at, format), left - at, format);
                 h[r][k] = weight ? dy_r * w : dy_r;
                 hd[r][k] = h[r][k] * (centred ? x_r + minus_hi[r] : x_r);
                 if (!centred) h[r][k] = magnitude_f(h[r][k]);
@@ -42,14 +43,14 @@ ALWAYS void add_products(const float *x, const float *dy, const float *weight, p
         }
     }
 }
-ALWAYS void add_left(const float *x, const float *dy, const float *weight, ptrdiff_t pitch, ptrdiff_t left, const int rows,
-                     const int centred, const vf *minus_hi, step_sums *out) {
+ALWAYS void add_left(const void *x, const void *dy, const int format, const float *weight, ptrdiff_t pitch, ptrdiff_t left,
+                     const int rows, const int centred, const vf *minus_hi, step_sums *out) {
     if (left >= STEP)
-        add_products(x, dy, weight, pitch, STEP, 4, rows, centred, minus_hi, out);
+        add_products(x, dy, format, weight, pitch, STEP, 4, rows, centred, minus_hi, out);
     else if (left > STEP / 2)
-        add_products(x, dy, weight, pitch, left, 4, rows, centred, minus_hi, out);
+        add_products(x, dy, format, weight, pitch, left, 4, rows, centred, minus_hi, out);
     else
-        add_products(x, dy, weight, pitch, left, 2, rows, centred, minus_hi, out);
+        add_products(x, dy, format, weight, pitch, left, 2, rows, centred, minus_hi, out);
 }
 
 /* A row's sums so far: sixteen lanes of float64 */
@@ -67,40 +68,42 @@ ALWAYS void add_step(const step_sums *step, const int first, row_products *s) {
     }
 }
 
-ALWAYS void fetch_steps(const float *x, const float *dy, ptrdiff_t pitch, const int rows) {
+ALWAYS void fetch_steps(const void *x, const void *dy, const int format, ptrdiff_t pitch, const int rows) {
     EACH(r, rows) {
-        fetch_ahead(x + r * pitch, STEP);
-        fetch_ahead(dy + r * pitch, STEP);
+        fetch_ahead(element(x, r * pitch, format), STEP, format);
+        fetch_ahead(element(dy, r * pitch, format), STEP, format);
     }
 }
 
 /* Σ h (where not centred Σ |h|) and Σ h · (x − hi) of `rows` rows: lane i + lane i + 8 of sixteen lanes. A step's sums are widened, from
  * memory, under the next step's products: from registers, or at once, it took a quarter longer. */
-ALWAYS void sum_gradient(const float *x, const float *dy, const float *weight, ptrdiff_t cols, const int rows, const float *mean,
-                         int far, const int centred, vd (*h_sum)[REGS], vd (*hd_sum)[REGS]) {
+ALWAYS void sum_gradient(const void *x, const void *dy, const int format, const float *weight, ptrdiff_t cols, const int rows,
+                         const float *mean, int far, const int centred, vd (*h_sum)[REGS], vd (*hd_sum)[REGS]) {
     step_sums room[2][ABREAST];
     row_products s[ABREAST];
     vf minus_hi[ABREAST];
     EACH(r, rows) minus_hi[r] = splat_f(-mean[r]);
-    add_left(x, dy, weight, cols, cols, rows, centred, minus_hi, room[0]);
-    if (cols > STEP) add_left(x + STEP, dy + STEP, weight ? weight + STEP : 0, cols, cols - STEP, rows, centred, minus_hi, room[1]);
+#define AT(J) element(x, J, format), element(dy, J, format), format
+    add_left(AT(0), weight, cols, cols, rows, centred, minus_hi, room[0]);
+    if (cols > STEP) add_left(AT(STEP), weight ? weight + STEP : 0, cols, cols - STEP, rows, centred, minus_hi, room[1]);
     EACH(r, rows) add_step(&room[0][r], 1, &s[r]);
     ptrdiff_t j = 2 * STEP;
     /* two whole steps a turn, which know where the room of each lies: a twentieth of the instructions spared */
     for (; j <= cols - 2 * STEP; j += 2 * STEP) {
         EACH(k, 2) {
             const ptrdiff_t at = j + k * STEP;
-            if (far) fetch_steps(x + at, dy + at, cols, rows);
-            add_products(x + at, dy + at, weight ? weight + at : 0, cols, STEP, 4, rows, centred, minus_hi, room[k]);
+            if (far) fetch_steps(AT(at), cols, rows);
+            add_products(AT(at), weight ? weight + at : 0, cols, STEP, 4, rows, centred, minus_hi, room[k]);
             EACH(r, rows) add_step(&room[1 - k][r], 0, &s[r]);
         }
     }
     int at = 1;
     for (; j < cols; j += STEP, at ^= 1) {
-        if (far) fetch_steps(x + j, dy + j, cols, rows);
-        add_left(x + j, dy + j, weight ? weight + j : 0, cols, cols - j, rows, centred, minus_hi, room[at ^ 1]);
+        if (far) fetch_steps(AT(j), cols, rows);
+        add_left(AT(j), weight ? weight + j : 0, cols, cols - j, rows, centred, minus_hi, room[at ^ 1]);
         EACH(r, rows) add_step(&room[at][r], 0, &s[r]);
     }
+#undef AT
     if (cols > STEP) EACH(r, rows) add_step(&room[at][r], 0, &s[r]);
     EACH(r, rows) EACH(i, REGS) {
         h_sum[r][i] = s[r].h[i] + s[r].h[i + REGS];
@@ -122,25 +125,26 @@ ALWAYS void finish_means(const vd h[REGS], const vd hd[REGS], const double *mean
 }
 
 /* Those of `rows` rows; 0 where dx is not wanted */
-ALWAYS void take_means(const float *x, const float *dy, const float *weight, const double *mean, const double *rstd, int rows,
-                       ptrdiff_t cols, int far, int wanted, const int centred, gradient_means *means) {
+ALWAYS void take_means(const void *x, const void *dy, const int format, const float *weight, const double *mean, const double *rstd,
+                       int rows, ptrdiff_t cols, int far, int wanted, const int centred, gradient_means *means) {
     (void)rstd;
     vd h[GROUP][REGS], hd[GROUP][REGS], h_sum[REGS] = {{0}}, hd_sum[REGS] = {{0}};
     float hi[GROUP];
     EACH(i, REGS) store_h(hi + i * WD, narrow(load_d(mean + i * WD)));
     /* in a loop for each case it took a tenth longer where rows are short */
     for (int r = 0, some; wanted && r < GROUP; r += some) {
-        const ptrdiff_t at = r * cols;
+        const void *x_r = element(x, r * cols, format), *dy_r = element(dy, r * cols, format);
         some = rows - r >= ABREAST ? ABREAST : 1;
         if (r >= rows)
             EACH(i, REGS) h[r][i] = hd[r][i] = (vd){0};
         else if (some == ABREAST && weight)
-            sum_gradient(x + at, dy + at, weight, cols, ABREAST, hi + r, far, centred, h + r, hd + r);
+            sum_gradient(x_r, dy_r, format, weight, cols, ABREAST, hi + r, far, centred, h + r, hd + r);
         else if (weight)
-            sum_gradient(x + at, dy + at, weight, cols, 1, hi + r, far, centred, h + r, hd + r);
+            sum_gradient(x_r, dy_r, format, weight, cols, 1, hi + r, far, centred, h + r, hd + r);
         else
             for (int k = 0; k < some; ++k)
-                sum_gradient(x + at + k * cols, dy + at + k * cols, 0, cols, 1, hi + r + k, far, centred, h + r + k, hd + r + k);
+                sum_gradient(element(x_r, k * cols, format), element(dy_r, k * cols, format), format, 0, cols, 1, hi + r + k, far,
+                             centred, h + r + k, hd + r + k);
     }
     if (wanted) {
         sum_lanes(h, h_sum);

@@ -40,8 +40,8 @@ typedef struct {
 ALWAYS void add_gradient(const double *x, const double *dy, const double *weight, ptrdiff_t left, double hi, int far,
                          const int centred, const int plain, row_lanes *s) {
     if (far) {
-        fetch_ahead(x, TREE);
-        fetch_ahead(dy, TREE);
+        fetch_ahead(x, TREE, DTYPE_OF_REAL);
+        fetch_ahead(dy, TREE, DTYPE_OF_REAL);
     }
     EACH(i, REGS) {
         vd d[4], h[4];
@@ -147,8 +147,11 @@ ALWAYS int is_plain(double mean, double rstd, ptrdiff_t cols) { return cols > 1 
 
 /* lo, mean(h) and mean(h · (x − mean)) of `rows` rows; without dx lo alone counts, which dweight needs, and a plain row has; where not
  * centred, nothing does */
-ALWAYS void take_means(const double *x, const double *dy, const double *weight, const double *mean, const double *rstd, int rows,
-                       ptrdiff_t cols, int far, int wanted, const int centred, gradient_means *means) {
+ALWAYS void take_means(const void *x_, const void *dy_, const int format, const double *weight, const double *mean,
+                       const double *rstd, int rows, ptrdiff_t cols, int far, int wanted, const int centred,
+                       gradient_means *means) {
+    const double *x = x_, *dy = dy_;
+    (void)format;
     gradient_lanes lanes;
     double hi[GROUP];
     int64_t good[GROUP];

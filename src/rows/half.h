@@ -7,7 +7,13 @@ typedef uint32_t vu __attribute__((vector_size(LN_BYTES)));
 ALWAYS vu pick_u(vi mask, vu a, vu b) { return (a & (vu)mask) | (b & ~(vu)mask); }
 
 /* A bfloat16 is the upper half of a float32. A NaN keeps its sign and stays one. */
+#if LN_BYTES == 64
+ALWAYS vf widen_bfloat16(vs v) { return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)v), 16); }
+#elif LN_BYTES == 32 /* what the compiler makes of a conversion takes five times as many instructions */
+ALWAYS vf widen_bfloat16(vs v) { return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)v), 16); }
+#else
 ALWAYS vf widen_bfloat16(vs v) { return (vf)(__builtin_convertvector(v, vu) << 16); }
+#endif
 #if LN_BYTES == 64
 /* Half of the last place added, and where what falls off is then 0, the last place made even */
 ALWAYS vs narrow_bfloat16(vf v) {
@@ -26,6 +32,27 @@ ALWAYS vs narrow_bfloat16(vf v) {
     const __m256 out = _mm256_blendv_ps((__m256)rounded, quiet, _mm256_cmp_ps((__m256)v, (__m256)v, _CMP_UNORD_Q));
     const __m256i high = _mm256_srli_epi32((__m256i)out, 16);
     return (vs)_mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+}
+/* Two registers that hold no NaN at once, in half the instructions: words apart, the upper ones up by one where the lower is above the
+ * middle, or is it and the upper one odd. */
+#define NARROWS_TWO 1
+ALWAYS int are_numbers(const vf *v, const int count) {
+    __m256 nan = _mm256_cmp_ps((__m256)v[0], (__m256)v[1], _CMP_UNORD_Q);
+    for (int k = 2; k < count; k += 2)
+        nan = _mm256_or_ps(nan, _mm256_cmp_ps((__m256)v[k], (__m256)v[k + 1], _CMP_UNORD_Q));
+    return __builtin_expect(_mm256_movemask_ps(nan) == 0, 1);
+}
+ALWAYS void narrow_two(const vf v[2], vs to[2]) {
+    const __m128i even_odd = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    const __m256i apart = _mm256_broadcastsi128_si256(even_odd);
+    const __m256i a = _mm256_shuffle_epi8((__m256i)v[0], apart), b = _mm256_shuffle_epi8((__m256i)v[1], apart);
+    const __m256i low = _mm256_unpacklo_epi64(a, b), high = _mm256_unpackhi_epi64(a, b);
+    const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi16(1)),
+                  middle = _mm256_sub_epi16(_mm256_set1_epi16((short)0x8001), odd);
+    const __m256i up = _mm256_cmpeq_epi16(_mm256_subs_epu16(middle, low), _mm256_setzero_si256());
+    const __m256i out = _mm256_permute4x64_epi64(_mm256_sub_epi16(high, up), 0xd8);
+    to[0] = (vs)_mm256_castsi256_si128(out);
+    to[1] = (vs)_mm256_extracti128_si256(out, 1);
 }
 #else
 ALWAYS vs narrow_bfloat16(vf v) {
@@ -65,6 +92,60 @@ APART vs narrow_float16(vf v) {
     return __builtin_convertvector(out | sign, vs);
 }
 
+#endif
+
+/* The first n lanes (at most WF), nothing else is read; the others are 0. Four at a time, and what is left of four: single ones, through
+ * memory, waited for their stores. */
+ALWAYS vs load_half(const void *p, int n) {
+    typedef uint64_t fours __attribute__((vector_size(LN_BYTES / 2)));
+    vs whole;
+    if (n == WF) {
+        memcpy(&whole, p, sizeof whole);
+        return whole;
+    }
+    const uint16_t *last = (const uint16_t *)p + (n & ~3);
+    uint32_t two = 0;
+    uint64_t four, left = 0;
+    fours v = {0};
+    if (n & 1) left = last[n & 2];
+    if (n & 2) {
+        memcpy(&two, last, sizeof two);
+        left = left << 32 | two;
+    }
+    EACH(k, WF / 4) {
+        if (4 * k + 4 <= n) {
+            memcpy(&four, (const uint16_t *)p + 4 * k, sizeof four);
+            v[k] = four;
+        } else if (4 * k <= n) {
+            v[k] = left;
+        }
+    }
+    return (vs)v;
+}
+
+/* Eight elements at p in float64 */
+#if WIDE_BYTES == 32
+ALWAYS void widen_eight_float16(const void *p, vd to[2]) {
+    __m256 v = _mm256_cvtph_ps(_mm_loadu_si128(p));
+    __asm__("" : "+x"(v)); /* else gcc converts the lower half twice */
+    to[0] = widen((vh)_mm256_castps256_ps128(v));
+    to[1] = widen((vh)_mm256_extractf128_ps(v, 1));
+}
+ALWAYS void widen_eight_bfloat16(const void *p, vd to[2]) {
+    const __m128i v = _mm_loadu_si128(p), zero = _mm_setzero_si128();
+    to[0] = widen((vh)_mm_unpacklo_epi16(zero, v));
+    to[1] = widen((vh)_mm_unpackhi_epi16(zero, v));
+}
+#else
+ALWAYS void widen_eight(const void *p, vf (*widen_half)(vs), vd to[4]) {
+    EACH(i, 2) {
+        const vf v = widen_half(load_half((const uint16_t *)p + i * WF, WF));
+        to[2 * i] = (vd){v[0], v[1]};
+        to[2 * i + 1] = (vd){v[2], v[3]};
+    }
+}
+ALWAYS void widen_eight_float16(const void *p, vd to[4]) { widen_eight(p, widen_float16, to); }
+ALWAYS void widen_eight_bfloat16(const void *p, vd to[4]) { widen_eight(p, widen_bfloat16, to); }
 #endif
 
 /* n elements, `stride` bytes apart at p */

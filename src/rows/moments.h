@@ -65,7 +65,7 @@ ALWAYS void take_moments(const real *x, const double *shift, int rows, ptrdiff_t
     group_moments found;
     for (int r = 0; shift && r < rows; ++r)
         shifts[r] = shift[r];
-    first_statistics(x, rows, cols, 0, far, 1, pivot, spread, wanted, &raw);
+    first_statistics(x, DTYPE_OF_REAL, rows, cols, 0, far, 1, pivot, spread, wanted, &raw);
     for (int r = 0; r < GROUP; ++r)
         wanted[r] = r < rows;
     for (int turn = 0; any && turn < 2; ++turn) {
@@ -92,7 +92,7 @@ ALWAYS void take_moments(const real *x, const double *shift, int rows, ptrdiff_t
 }
 
 NEVER void moments_body(const ln_operands *a, ptrdiff_t first, ptrdiff_t last, double *sums) {
-    const int most = most_rows(a->cols);
+    const int most = most_rows(a->cols, DTYPE_OF_REAL);
     (void)sums;
     for (ptrdiff_t row = first; row < last; row += most)
         take_moments((const real *)a->x + row * a->cols, a->shift ? a->shift + row : 0,

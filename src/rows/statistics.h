@@ -16,9 +16,8 @@
 /* Bytes ahead of the sums that are fetched into the second-level cache, where the arrays do not lie there already: rows taken side by
  * side, and the output pass between groups, break the processor's own streams (beyond the caches a quarter of the time). */
 #define AHEAD 8192
-ALWAYS void fetch(const void *p) { __builtin_prefetch(p, 0, 2); }
-ALWAYS void fetch_ahead(const real *p, const int n) { /* what lies AHEAD of n elements at p */
-    EACH(k, n * (int)sizeof(real) / 64) fetch((const char *)p + AHEAD + 64 * k);
+ALWAYS void fetch_ahead(const void *p, const int n, const int format) { /* what lies AHEAD of n elements at p */
+    EACH(k, n * (int)size_in(format) / 64) fetch((const char *)p + AHEAD + 64 * k);
 }
 
 /* Rows of float32 whose sums run side by side: enough chains to hide the latency of adding, no more than there are registers for. */
@@ -87,7 +86,7 @@ ALWAYS void keep_lanes(const lane_pairs *lanes, int r, centred_sums *out) {
 /* Σ (x − pivot), which is 0 where not centred, and Σ (x − pivot)² of row r, element j in lane j mod 8, by trees of four and TwoSum: no
  * element is rounded more than three times. Returns the Σ (x − pivot)² up to which that is so: all. */
 ALWAYS void add_trees(const real *x, ptrdiff_t left, double pivot, int far, const int centred, lane_pairs *s) {
-    if (far) fetch_ahead(x, TREE);
+    if (far) fetch_ahead(x, TREE, DTYPE_OF_REAL);
     EACH(i, REGS) {
         vd d[4];
         load_centred(x, i, left, pivot, centred ? 2 : 0, d);

@@ -2,29 +2,32 @@
  * centred way. */
 
 /* Σ x, which is 0 where not centred, and Σ x² of `rows` rows: a chunk's lanes, element j in lane j mod 16, then lane i + lane i + 8 */
-ALWAYS void sum_chunk(const float *x, ptrdiff_t pitch, ptrdiff_t cols, const int rows, int far, const int centred, vd (*sum)[REGS],
-                      vd (*square)[REGS]) {
+ALWAYS void sum_chunk(const void *x, const int format, ptrdiff_t pitch, ptrdiff_t cols, const int rows, int far, const int centred,
+                      vd (*sum)[REGS], vd (*square)[REGS]) {
+    enum { SIXTEEN = 16 };
+    const ptrdiff_t line = LINE / size_in(format);
     vd s[ABREAST][2 * REGS], q[ABREAST][2 * REGS];
     EACH(r, rows) EACH(i, 2 * REGS) s[r][i] = q[r][i] = (vd){0};
+#define ADD_SIXTEEN(AT, N)                                                                                                         \
+    EACH(r, rows) {                                                                                                                \
+        vd x_16[2 * REGS];                                                                                                         \
+        read_sixteen(element(x, r *pitch + (AT), format), N, format, x_16);                                                        \
+        EACH(i, 2 * REGS) {                                                                                                        \
+            if (centred) s[r][i] = i % 2 ? plus_d(x_16[i], s[r][i]) : s[r][i] + x_16[i];                                           \
+            q[r][i] = add_exact_product(x_16[i], x_16[i], q[r][i]);                                                                \
+        }                                                                                                                          \
+    }
     ptrdiff_t j = 0;
-    for (; j <= cols - 16; j += 16) {
-        if (far) EACH(r, rows) fetch_ahead(x + r * pitch + j, 16);
-        EACH(r, rows) EACH(i, 2 * REGS) {
-            const vd x_i = load_wide(x + r * pitch + j + i * WD);
-            if (centred) s[r][i] = i % 2 ? plus_d(x_i, s[r][i]) : s[r][i] + x_i;
-            q[r][i] = add_exact_product(x_i, x_i, q[r][i]);
-        }
+    for (; j <= cols - line; j += line) {
+        if (far) EACH(r, rows) fetch_ahead(element(x, r * pitch + j, format), line, format);
+        EACH(k, line / SIXTEEN) ADD_SIXTEEN(j + k * SIXTEEN, SIXTEEN)
     }
-    if (j < cols) {
-        EACH(r, rows) EACH(i, 2 * REGS) {
-            const int n = left_of(j + i * WD, cols);
-            if (n > 0) {
-                const vd x_i = load_part_wide(x + r * pitch + j + i * WD, n);
-                if (centred) s[r][i] += x_i;
-                q[r][i] = add_exact_product(x_i, x_i, q[r][i]);
-            }
-        }
+    if (line > SIXTEEN && j <= cols - SIXTEEN) {
+        ADD_SIXTEEN(j, SIXTEEN)
+        j += SIXTEEN;
     }
+    if (j < cols) ADD_SIXTEEN(j, (int)(cols - j))
+#undef ADD_SIXTEEN
     EACH(r, rows) EACH(i, REGS) {
         sum[r][i] = s[r][i] + s[r][i + REGS];
         square[r][i] = q[r][i] + q[r][i + REGS];
@@ -32,7 +35,7 @@ ALWAYS void sum_chunk(const float *x, ptrdiff_t pitch, ptrdiff_t cols, const int
 }
 
 /* Σ x and Σ x² of a group's rows, chunk after chunk; what stands for unused rows is 0 */
-ALWAYS void sum_rows(const float *x, int rows, ptrdiff_t cols, int far, const int centred, vd *sum, vd *square) {
+ALWAYS void sum_rows(const void *x, const int format, int rows, ptrdiff_t cols, int far, const int centred, vd *sum, vd *square) {
     vd s[GROUP][REGS], q[GROUP][REGS];
     EACH(i, REGS) sum[i] = square[i] = (vd){0};
     for (int r = rows; r < GROUP; ++r)
@@ -41,9 +44,9 @@ ALWAYS void sum_rows(const float *x, int rows, ptrdiff_t cols, int far, const in
         const ptrdiff_t width = cols - j < CHUNK ? cols - j : CHUNK;
         int r = 0;
         for (; r + ABREAST <= rows; r += ABREAST)
-            sum_chunk(x + r * cols + j, cols, width, ABREAST, far, centred, s + r, q + r);
+            sum_chunk(element(x, r * cols + j, format), format, cols, width, ABREAST, far, centred, s + r, q + r);
         for (; r < rows; ++r)
-            sum_chunk(x + r * cols + j, cols, width, 1, far, centred, s + r, q + r);
+            sum_chunk(element(x, r * cols + j, format), format, cols, width, 1, far, centred, s + r, q + r);
         vd part[REGS];
         if (centred) {
             sum_lanes(s, part);
@@ -101,13 +104,13 @@ ALWAYS void keep_stats(vd mean, vd hi, vd lo, vd rstd, int i, const int centred,
 }
 
 /* Statistics from Σ x and Σ x² where they are good for it; returns whether any row wants the centred way, about its pivot. */
-ALWAYS int first_statistics(const float *x, int rows, ptrdiff_t cols, double eps, int far, const int centred, double *pivot,
-                            double *spread, int64_t *wanted, group_stats *stats) {
+ALWAYS int first_statistics(const void *x, const int format, int rows, ptrdiff_t cols, double eps, int far, const int centred,
+                            double *pivot, double *spread, int64_t *wanted, group_stats *stats) {
     (void)spread;
     vd sum[REGS], square[REGS];
     const vd n = splat_d((double)cols);
     int64_t any = 0;
-    sum_rows(x, rows, cols, far, centred, sum, square);
+    sum_rows(x, format, rows, cols, far, centred, sum, square);
     EACH(i, REGS) {
         vd mean, rstd;
         const vm good = finish_raw(sum[i], square[i], n, eps, centred, &mean, &rstd);

@@ -19,7 +19,7 @@
  * elements further off is taken again with the spread that it turned out to have. What the errors lose when they are added up is below
  * n² · 2^-94 · spread² for each square. */
 ALWAYS void add_tree(const double *x, ptrdiff_t left, double pivot, int far, const int plain, lane_pairs *s) {
-    if (far) fetch_ahead(x, TREE);
+    if (far) fetch_ahead(x, TREE, DTYPE_OF_REAL);
     EACH(i, REGS) {
         vd d[4];
         load_centred(x, i, left, pivot, 0, d); /* the compiler drops + −0 */
@@ -145,12 +145,12 @@ ALWAYS double sample_row(const double *x, ptrdiff_t cols, vd *sum, vd *distance)
 
 /* A pivot and a spread for each row, all of which want the centred way; where not centred, it needs neither. The spread of a normal
  * distribution comes out as some 9 σ: what lies within a 32nd of it may well be a plain row. */
-ALWAYS int first_statistics(const double *x, int rows, ptrdiff_t cols, double eps, int far, const int centred, double *pivot,
-                            double *spread, int64_t *wanted, group_stats *stats) {
+ALWAYS int first_statistics(const void *x_, const int format, int rows, ptrdiff_t cols, double eps, int far, const int centred,
+                            double *pivot, double *spread, int64_t *wanted, group_stats *stats) {
+    const double *x = x_;
     vd lanes[GROUP][REGS], distances[GROUP][REGS], sum[REGS], distance[REGS];
     double count = 1;
-    (void)eps, (void)far;
-    (void)stats;
+    (void)format, (void)eps, (void)far, (void)stats;
     for (int r = 0; r < GROUP; ++r)
         wanted[r] = r < rows ? -1 : 0;
     if (!centred) {

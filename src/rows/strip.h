@@ -10,7 +10,7 @@
 #define TILE (1024 / (int)sizeof(real))
 
 /* Room for a tile of a row: column j in slot j − first, or so much later that those after the head are aligned */
-#define SLOTS (TILE + LINE / (int)sizeof(real) + W)
+#define SLOTS (TILE + MOST_IN_LINE + W)
 
 /* A strip's terms of dweight and dbias, for a tile */
 typedef struct {
@@ -42,26 +42,27 @@ typedef struct {
 typedef struct {
     int rows;      /* 1, 2 or 4 */
     int follows;   /* their terms are added to those that are there, not put in their place */
-    int any_exact; /* a row goes the exact way */
+    int any_exact; /* a row goes the exact way: they are reals */
     int writing;   /* STORED, or from memory and STREAMED or STAGED */
+    int format;    /* of x, dy and dx (stored.h) */
 } rows_kind;
 
 /* Columns j … j + n − 1 of the rows from row `at` of the group on; dx: of the first row from column j on, the others `pitch` apart
  * dx = rstd · (h − mean_h − xhat · mean_h_xhat),   h = dy · weight;   dweight += dy · xhat,   dbias += dy */
-ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, const row_constants *c, const group_gradient *g,
+ALWAYS void compute_columns(const void *x, const void *dy, const real *weight, const row_constants *c, const group_gradient *g,
                             int at, ptrdiff_t cols, ptrdiff_t j, int n, const rows_kind kind, strip_terms *terms, ptrdiff_t slot,
-                            ptrdiff_t ahead, ptrdiff_t pitch, real *dx) {
+                            ptrdiff_t ahead, ptrdiff_t pitch, void *dx) {
     vec w = splat(1), x_r[STRIP], dy_r[STRIP], dx_r[STRIP], term[STRIP];
     /* All loads before all stores: a load behind a store to the same place in another page waits for it. */
     if (weight) w = load_n(weight + j, n);
     EACH(r, kind.rows) {
         const ptrdiff_t k = r * cols + j;
-        x_r[r] = load_n(x + k, n);
-        dy_r[r] = load_n(dy + k, n);
+        x_r[r] = read_n(element(x, k, kind.format), n, kind.format);
+        dy_r[r] = read_n(element(dy, k, kind.format), n, kind.format);
         /* From memory, what comes next is fetched under this arithmetic: a seventh of the time. */
         if (kind.writing != STORED) {
-            fetch(x + k + ahead);
-            fetch(dy + k + ahead);
+            fetch(element(x, k + ahead, kind.format));
+            fetch(element(dy, k + ahead, kind.format));
         }
     }
     EACH(r, kind.rows) {
@@ -73,7 +74,8 @@ ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, c
         if (kind.any_exact && g->exact[at + r]) {
             real dx_part[W] = {0}, term_part[W] = {0};
             const ptrdiff_t k = r * cols + j;
-            scale_columns(x + k, dy + k, weight ? weight + j : 0, n, &g->rows[at + r], dx_part, term_part);
+            scale_columns((const real *)x + k, (const real *)dy + k, weight ? weight + j : 0, n, &g->rows[at + r], dx_part,
+                          term_part);
             dx_r[r] = load(dx_part);
             if (!g->fit[at + r]) term[r] = load(term_part); /* it depends on x alone: the same with and without dx */
         }
@@ -89,14 +91,12 @@ ALWAYS void compute_columns(const real *x, const real *dy, const real *weight, c
         store_n(terms->dweight + slot, dweight, n);
         store_n(terms->dbias + slot, dbias, n);
     }
-    if (dx) {
-        EACH(r, kind.rows) write_n(dx + r * pitch, dx_r[r], n, kind.writing == STREAMED);
-    }
+    if (dx) write_all(dx, pitch, dx_r, kind.rows, n, kind.writing == STREAMED, kind.format);
 }
 
 /* The columns of a tile, for kind.rows rows; dx: from the tile's first column on */
-ALWAYS void compute_rows(const real *x, const real *dy, const real *weight, const group_gradient *g, int at, ptrdiff_t cols,
-                         const tile *t, const rows_kind kind, strip_terms *terms, ptrdiff_t pitch, real *dx) {
+ALWAYS void compute_rows(const void *x, const void *dy, const real *weight, const group_gradient *g, int at, ptrdiff_t cols,
+                         const tile *t, const rows_kind kind, strip_terms *terms, ptrdiff_t pitch, void *dx) {
     row_constants c;
     EACH(r, kind.rows) {
         c.minus_hi[r] = splat(g->minus_hi[at + r]);
@@ -108,7 +108,8 @@ ALWAYS void compute_rows(const real *x, const real *dy, const real *weight, cons
     const ptrdiff_t first = t->first, last = t->last, slot = t->slot - first;
     ptrdiff_t j = first + t->head;
 #define COLUMNS(J, N)                                                                                                              \
-    compute_columns(x, dy, weight, &c, g, at, cols, J, N, kind, terms, slot + (J), t->ahead, pitch, dx ? dx + (J) - first : 0)
+    compute_columns(x, dy, weight, &c, g, at, cols, J, N, kind, terms, slot + (J), t->ahead, pitch,                                \
+                    dx ? place(dx, (J) - first, kind.format) : 0)
     for (ptrdiff_t k = first; k < j; k += W)
         COLUMNS(k, at_most(j - k));
     for (; j + W <= last; j += W)
@@ -117,15 +118,22 @@ ALWAYS void compute_rows(const real *x, const real *dy, const real *weight, cons
 #undef COLUMNS
 }
 
+/* n elements, less than a line */
+ALWAYS void copy_few(const void *from, ptrdiff_t n, void *to, const int format) {
+    if (format != DTYPE_OF_REAL) {
+        memcpy(to, from, (size_t)(n * size_in(format)));
+        return;
+    }
+    for (ptrdiff_t j = 0; j < n; j += W)
+        store_n((real *)to + j, load_n((const real *)from + j, at_most(n - j)), at_most(n - j));
+}
 /* n elements, the whole lines of them past the caches */
-ALWAYS void stream_lines(const real *from, ptrdiff_t n, real *to) {
-    const ptrdiff_t before = before_lines(to, n, sizeof(real)), end = end_of_lines(to, n, sizeof(real));
-    for (ptrdiff_t j = 0; j < before; j += W)
-        store_n(to + j, load_n(from + j, at_most(before - j)), at_most(before - j));
-    for (ptrdiff_t j = before; j < end; j += W)
-        stream(to + j, load(from + j));
-    for (ptrdiff_t j = end; j < n; j += W)
-        store_n(to + j, load_n(from + j, at_most(n - j)), at_most(n - j));
+ALWAYS void stream_lines(const void *from, ptrdiff_t n, void *to, const int format) {
+    const ptrdiff_t size = size_in(format), before = before_lines(to, n, size), end = end_of_lines(to, n, size);
+    copy_few(from, before, to, format);
+    for (ptrdiff_t at = before * size; at < end * size; at += LN_BYTES)
+        stream((real *)((char *)to + at), load((const real *)((const char *)from + at)));
+    copy_few(element(from, end, format), n - end, place(to, end, format), format);
 }
 
 /* The same for one or two rows of a strip that has fewer than STRIP, no weight, a masked output or an exact row. `usual`: all is there, in
@@ -134,7 +142,7 @@ NEVER void compute_any(const real *x, const real *dy, const real *weight, const 
                        const tile *t, const rows_kind *kind, strip_terms *terms, ptrdiff_t pitch, real *dx) {
     const int usual = weight && terms && dx && !kind->any_exact && kind->writing == STORED;
 #define ROWS(N, EXACT, WRITING)                                                                                                    \
-    compute_rows(x, dy, weight, g, at, cols, t, (rows_kind){N, kind->follows, EXACT, WRITING}, terms, pitch, dx)
+    compute_rows(x, dy, weight, g, at, cols, t, (rows_kind){N, kind->follows, EXACT, WRITING, DTYPE_OF_REAL}, terms, pitch, dx)
     if (usual) {
         kind->rows == 1 ? ROWS(1, 0, STORED) : ROWS(2, 0, STORED);
     } else if (kind->any_exact) {
@@ -146,27 +154,28 @@ NEVER void compute_any(const real *x, const real *dy, const real *weight, const 
 }
 
 /* A tile of a strip of `rows` rows, at_once of them at once; any: by compute_any */
-ALWAYS void compute_strip(const real *x, const real *dy, const real *weight, const group_gradient *g, int at, ptrdiff_t cols,
+ALWAYS void compute_strip(const void *x, const void *dy, const real *weight, const group_gradient *g, int at, ptrdiff_t cols,
                           const tile *t, const int rows, const int at_once, const int any, const int any_exact, const int writing,
-                          strip_terms *terms, real *dx) {
+                          const int format, strip_terms *terms, void *dx) {
     real room[STRIP * SLOTS] __attribute__((aligned(64)));
     const int front = rows > at_once ? at_once : rows, back = rows - front;
     const int staged = writing == STAGED, whole = t->first == 0 && t->last == cols; /* whole: the rows are one run */
     const ptrdiff_t second = front * cols, pitch = staged && !whole ? SLOTS : cols;
-    real *to = staged ? room + (whole ? 0 : t->slot) : dx ? dx + t->first : 0;
-    const rows_kind begins = {front, 0, any_exact, writing}, follows = {back, 1, any_exact, writing};
-    real *then = to ? to + front * pitch : 0;
+    void *to = staged ? place(room, whole ? 0 : t->slot, format) : dx ? place(dx, t->first, format) : 0;
+    const rows_kind begins = {front, 0, any_exact, writing, format}, follows = {back, 1, any_exact, writing, format};
+    void *then = to ? place(to, front * pitch, format) : 0;
+    const void *x_then = element(x, second, format), *dy_then = element(dy, second, format);
     if (any) {
         compute_any(x, dy, weight, g, at, cols, t, &begins, terms, pitch, to);
-        if (back) compute_any(x + second, dy + second, weight, g, at + front, cols, t, &follows, terms, pitch, then);
+        if (back) compute_any(x_then, dy_then, weight, g, at + front, cols, t, &follows, terms, pitch, then);
     } else {
         compute_rows(x, dy, weight, g, at, cols, t, begins, terms, pitch, to);
-        if (back) compute_rows(x + second, dy + second, weight, g, at + front, cols, t, follows, terms, pitch, then);
+        if (back) compute_rows(x_then, dy_then, weight, g, at + front, cols, t, follows, terms, pitch, then);
     }
     if (staged && whole) {
-        stream_lines(to, rows * cols, dx);
+        stream_lines(to, rows * cols, dx, format);
     } else if (staged) {
         for (int r = 0; r < rows; ++r)
-            stream_lines(to + r * SLOTS, t->last - t->first, dx + r * cols + t->first);
+            stream_lines(element(to, r * SLOTS, format), t->last - t->first, place(dx, r * cols + t->first, format), format);
     }
 }

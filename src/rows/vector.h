@@ -37,6 +37,9 @@ ALWAYS vf magnitude_f(vf v) { return (vf)((vi)v & INT32_MAX); }
 /* a · b + c, rounded twice: not contracted (float64's, in multiply_add.h, rounds once) */
 ALWAYS vf multiply_add_f(vf a, vf b, vf c) { return a * b + c; }
 
+/* Into the second-level cache */
+ALWAYS void fetch(const void *p) { __builtin_prefetch(p, 0, 2); }
+
 /* load_part, store_part: the first n of the lanes (0 ≤ n ≤ lanes); nothing else is read or written, the others are 0.
  * stream: a store that goes past the caches; p aligned to the register. */
 #if LN_BYTES == 64
