@@ -131,8 +131,11 @@ ALWAYS void copy_few(const void *from, ptrdiff_t n, void *to, const int format) 
 ALWAYS void stream_lines(const void *from, ptrdiff_t n, void *to, const int format) {
     const ptrdiff_t size = size_in(format), before = before_lines(to, n, size), end = end_of_lines(to, n, size);
     copy_few(from, before, to, format);
-    for (ptrdiff_t at = before * size; at < end * size; at += LN_BYTES)
-        stream((real *)((char *)to + at), load((const real *)((const char *)from + at)));
+    for (ptrdiff_t j = before; j < end; j += LN_BYTES / size) {
+        vec v; /* aligned to an element */
+        memcpy(&v, element(from, j, format), sizeof v);
+        stream(place(to, j, format), v);
+    }
     copy_few(element(from, end, format), n - end, place(to, end, format), format);
 }
 
