@@ -160,8 +160,7 @@ def adaptive(dtype, torch):
         yield f"{samples}×{length}×{cols} {dtype}, of samples", check(calls)
 
 
-def half(dtype, torch):
-    """Plain: in float32."""
+def half_types():
     kinds = {"float16": np.float16}
     try:
         import ml_dtypes
@@ -169,6 +168,12 @@ def half(dtype, torch):
         kinds["bfloat16"] = ml_dtypes.bfloat16
     except ModuleNotFoundError:
         print("without bfloat16: ml_dtypes is not installed")
+    return kinds
+
+
+def half(dtype, torch):
+    """Plain: in float32."""
+    kinds = half_types()
     for rows, cols in ROWS:
         for name, kind in kinds.items():
             wide, (weight, bias) = numbers((rows, cols), "f4"), numbers((2, cols), "f4", 2)
@@ -212,26 +217,28 @@ def axis_backward(dtype, torch):
 
 def half_backward(dtype, torch):
     """Plain: in float32."""
+    kinds = half_types()
     for rows, cols in ROWS:
-        wide, dy = numbers((2, rows, cols), "f4")
-        weight, bias = numbers((2, cols), "f4", 2)
-        half = wide.astype(np.float16)
-        half_dy = dy.astype(np.float16)
-        cache = lnfast.layer_norm_forward(half, None, weight, bias)[1]
-        of_wide = lnfast.layer_norm_forward(wide, None, weight, bias)[1]
-        calls = {
-            "lnfast": lambda dy=half_dy, cache=cache: lnfast.layer_norm_backward(dy, cache),
-            "plain": lambda dy=dy, cache=of_wide: lnfast.layer_norm_backward(dy, cache),
-        }
-        if torch:
-            t = [torch.from_numpy(a).half() for a in (half_dy, half, weight, bias)]
-            _, mean, rstd = torch.native_layer_norm(t[1], t[2].shape, t[2], t[3], EPS)
-            calls["PyTorch"] = lambda t=t, mean=mean, rstd=rstd, torch=torch: (
-                torch.ops.aten.native_layer_norm_backward(
-                    *(t[0], t[1], t[2].shape, mean, rstd, t[2], t[3], [True, True, True])
+        for name, kind in kinds.items():
+            wide, dy = numbers((2, rows, cols), "f4")
+            weight, bias = numbers((2, cols), "f4", 2)
+            half_x, half_dy = wide.astype(kind), dy.astype(kind)
+            cache = lnfast.layer_norm_forward(half_x, None, weight, bias)[1]
+            of_wide = lnfast.layer_norm_forward(wide, None, weight, bias)[1]
+            calls = {
+                "lnfast": lambda dy=half_dy, cache=cache: lnfast.layer_norm_backward(dy, cache),
+                "plain": lambda dy=dy, cache=of_wide: lnfast.layer_norm_backward(dy, cache),
+            }
+            if torch:
+                to = getattr(torch, name)
+                t = [torch.from_numpy(a).to(to) for a in (dy, wide, weight, bias)]
+                _, mean, rstd = torch.native_layer_norm(t[1], t[2].shape, t[2], t[3], EPS)
+                calls["PyTorch"] = lambda t=t, mean=mean, rstd=rstd, torch=torch: (
+                    torch.ops.aten.native_layer_norm_backward(
+                        *(t[0], t[1], t[2].shape, mean, rstd, t[2], t[3], [True, True, True])
+                    )
                 )
-            )
-        yield f"{rows}×{cols} float16", check(calls, few=1000)
+            yield f"{rows}×{cols} {name}", check(calls, few=1000)
 
 
 FEATURES = {

@@ -13,7 +13,7 @@ from call cimport (
 )
 from call_views cimport call_add, call_backward_views, call_forward_views
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
-from kernels cimport LN_LAYER_NORM, LN_RMS_NORM, ln_choose, ln_isa, ln_isa_at
+from kernels cimport LN_FLOAT32, LN_LAYER_NORM, LN_RMS_NORM, ln_choose, ln_isa, ln_isa_at, ln_rows_of
 from pieces cimport run_piece
 from plain cimport (
     PyArray_DATA, is_apart_for_dx, is_like, is_plain, is_plain_out, is_plain_sum, is_same_or_apart, overlap, plain_mask,
@@ -25,6 +25,7 @@ from steady cimport (
     is_steady_mask, is_steady_out, is_steady_parameter, order_as,
 )
 from threads cimport available_threads, ln_cap_threads, ln_openmp, ln_set_quota, ln_watch_forks
+from views cimport dtype_of
 
 import numpy as np
 
@@ -193,12 +194,15 @@ cdef inline bint has_leads(object parameter, const Order *order) noexcept:
     return parameter is not None and cnp.PyArray_NDIM(<cnp.ndarray> parameter) > order.count
 
 
-cdef inline object cast(object parameter, int dtype):
-    """Itself where it has that dtype."""
-    if parameter is None or cnp.PyArray_TYPE(<cnp.ndarray> parameter) == dtype:
-        return parameter
-    with np.errstate(all="ignore"):
-        return cnp.PyArray_Cast(<cnp.ndarray> parameter, dtype)
+cdef inline object narrow(object gradient, int dtype):
+    """A contiguous float32 array in this half type, None as None; itself where it is to stay float32."""
+    cdef cnp.ndarray wide, half
+    if gradient is None or dtype == cnp.NPY_FLOAT32:
+        return gradient
+    wide = <cnp.ndarray> gradient
+    half = cnp.PyArray_EMPTY(cnp.PyArray_NDIM(wide), cnp.PyArray_DIMS(wide), dtype, 0)
+    ln_rows_of(LN_LAYER_NORM, LN_FLOAT32).narrow(PyArray_DATA(wide), cnp.PyArray_SIZE(wide), dtype_of(half), PyArray_DATA(half))
+    return half
 
 
 cdef tuple differentiate_steady(int norm, object dy, tuple cache, object ds, int asked, object out, int threads):
@@ -230,7 +234,7 @@ cdef tuple differentiate_steady(int norm, object dy, tuple cache, object ds, int
     call_backward_views(norm, &order, order.rows, x, dy, mask, weight, ds, mean, rstd, threads, dx, dweight, dbias)
     if dtype != computed:
         dtype = dtype if weight is None else cnp.PyArray_TYPE(<cnp.ndarray> weight)
-        dweight, dbias = cast(dweight, dtype), cast(dbias, dtype)
+        dweight, dbias = narrow(dweight, dtype), narrow(dbias, dtype)
     return (dx, dweight, dbias) if norm == LN_LAYER_NORM else (dx, dweight)
 
 

@@ -191,6 +191,13 @@ typedef void ln_piece(const ln_operands *operands, /* in, and what it points to 
                       double *sums                 /* out  (planes, cols), this block's, NULL: not wanted */
 );
 
+/* float32 rounded to a half type, to nearest even */
+typedef void ln_narrow(const void *from, /* in   (n,)                        */
+                       ptrdiff_t n,      /* in   ≥ 0                         */
+                       int dtype,        /* in   LN_FLOAT16 or LN_BFLOAT16   */
+                       void *to          /* out  (n,)                        */
+);
+
 /* One instruction set's kernels for one norm and dtype. */
 typedef struct {
     ln_forward *forward;
@@ -203,7 +210,7 @@ typedef struct {
     size_t constants_size; /* of that element, in bytes                           */
     ln_forward_views *forward_views;
     ln_backward_views *backward_views;
-
+    ln_narrow *narrow;           /* of float32 alone              */
     ln_piece *pieces[LN_PIECES]; /* of layer norm alone: RMSNorm has none */
 } ln_rows;
 

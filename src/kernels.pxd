@@ -100,6 +100,7 @@ cdef extern from "kernels.h" nogil:
         Py_ssize_t cols
         int far
     ctypedef void ln_piece(const ln_operands *, Py_ssize_t, Py_ssize_t, double *) noexcept
+    ctypedef void ln_narrow(const void *, Py_ssize_t, int, void *) noexcept
     ctypedef struct ln_rows:
         ln_forward *forward
         ln_backward *backward
@@ -111,6 +112,7 @@ cdef extern from "kernels.h" nogil:
         size_t constants_size
         ln_forward_views *forward_views
         ln_backward_views *backward_views
+        ln_narrow *narrow
         ln_piece *pieces[LN_PIECES]
     int ln_choose(const char *name)
     const char *ln_isa()

@@ -216,8 +216,10 @@ def test_every_rounding(half):
         wanted = bias.astype(half)
     y = lnfast.layer_norm(x, bias.size, None, bias)
     assert_same_bits(y[1], wanted)
-    special = np.array([np.inf, -np.inf, np.nan, -np.nan, 1e30, -3e38], np.float32)
-    y = lnfast.layer_norm(np.zeros((1, 6), half), 6, None, special)[0]
+    full = np.array([0x7FFFFFFF, 0xFFFFFFFF], np.uint32).view(np.float32)  # NaN, all bits set
+    special = np.array([np.inf, -np.inf, np.nan, -np.nan, *full, 1e30, -3e38], np.float32)
+    special = np.resize(special, 75)  # whole registers, and less
+    y = lnfast.layer_norm(np.zeros((1, 75), half), 75, None, special)[0]
     with np.errstate(over="ignore", invalid="ignore"):
         wanted = special.astype(half)
     np.testing.assert_array_equal(y.astype(np.float32), wanted.astype(np.float32))

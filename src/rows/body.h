@@ -34,6 +34,8 @@
 
 #include "fold.h"
 
+#include "tiles.h"
+
 #include "backward.h"
 
 #include "views.h"
@@ -65,7 +67,7 @@
 #define PIECES {moments_rows, normalize_rows, backward_sums_rows, backward_apply_rows, jvp_rows, double_backward_rows}
 const ln_rows LN_NAME(ln_rows)[LN_NORMS] = {
     [LN_LAYER_NORM] = {forward_rows, backward_rows, backward_constants, backward_columns, fold_blocks, PLANES, GROUP,
-                       sizeof(group_gradient), forward_views, backward_views, PIECES},
+                       sizeof(group_gradient), forward_views, backward_views, NARROW_REALS, PIECES},
     [LN_RMS_NORM] = {forward_rows_rms, backward_rows_rms, backward_constants_rms, backward_columns, fold_blocks, PLANES, GROUP,
-                     sizeof(group_gradient), forward_views_rms, backward_views_rms},
+                     sizeof(group_gradient), forward_views_rms, backward_views_rms, NARROW_REALS},
 };

@@ -1,6 +1,7 @@
 /* formats_f32.h: what float32 is stored as: itself, float16 or bfloat16. */
 #define DTYPE_OF_REAL LN_FLOAT32
 #define HAS_HALF 1
+#define NARROW_REALS narrow_reals
 
 #include "half.h"
 
@@ -40,4 +41,9 @@ NEVER void write_run(const float *from, ptrdiff_t n, int dtype, char *p, ptrdiff
         narrow_run(from, n, narrow_float16, p, stride, streams);
     else
         narrow_run(from, n, narrow_bfloat16, p, stride, streams);
+}
+static void narrow_reals(const void *from, ptrdiff_t n, int dtype, void *to) {
+    const fp_mode mode = fp_enter();
+    write_run(from, n, dtype, to, 2, 0);
+    fp_leave(mode);
 }

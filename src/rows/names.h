@@ -70,6 +70,7 @@
 #define fold_plane LN_NAME(fold_plane)
 #define fold_blocks LN_NAME(fold_blocks)
 #define narrow_float16 LN_NAME(narrow_float16)
+#define narrow_reals LN_NAME(narrow_reals)
 #define read_run LN_NAME(read_run)
 #define write_run LN_NAME(write_run)
 #define gather_row LN_NAME(gather_row)
